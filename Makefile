@@ -1,0 +1,37 @@
+# build and demo need Go, git, curl and bubblewrap; test needs gcc as well (-race).
+# .ci/deps installs what is missing on Debian, or says what to install.
+GO ?= go
+LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+FUZZTIME ?= 30s
+
+.PHONY: all build demo test lint fuzz bench clean
+
+all: build
+
+build: ## bin/caddy is the appliance, bin/postern the launcher
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/caddy ./caddy-modules/caddy
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/postern ./launcher
+
+demo: ## one sandboxed run: allowed, denied, pushed, refused
+	@.ci/deps git curl bubblewrap
+	@$(MAKE) --no-print-directory build
+	@$(GO) run ./integration/demo
+
+test: ## everything, under the race detector
+	@.ci/deps git curl bubblewrap gcc
+	$(GO) vet ./...
+	$(GO) test -race -timeout 20m ./...
+
+lint:
+	$(LINT) run ./...
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./launcher/... ./caddy-modules/session/lease/...
+	GOOS=darwin GOARCH=amd64 $(GO) vet ./launcher/... ./caddy-modules/session/lease/...
+
+fuzz: ## every fuzz target for $(FUZZTIME) each
+	@.ci/fuzz $(FUZZTIME)
+
+bench: ## timings beside a floor measured in the same run
+	$(GO) test -run '^$$' -bench . -benchmem ./caddy-modules/... ./gitgw/... ./dnsguard/... ./launcher/...
+
+clean:
+	rm -rf bin
