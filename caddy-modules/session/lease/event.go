@@ -1,0 +1,107 @@
+package lease
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Types of events. A refusal by a rule is "denied"; "violation" is reserved for
+// what the sandbox itself reports of system calls and never comes from here.
+const (
+	EventSessionOpen  = "session_open"
+	EventSessionClose = "session_close"
+	EventDenied       = "denied"
+	EventPush         = "push"
+	EventPolicy       = "policy"  // the rules of a session changed
+	EventDropped      = "dropped" // events were lost on this stream; count says how many
+)
+
+// Event is something that happened, flat on the wire: the three fields here
+// first, then Fields in the order of their names.
+type Event struct {
+	Time    time.Time
+	Type    string
+	Session string // empty for an event of the whole appliance
+
+	// Fields are free, JSON-encodable, and shared: nobody may change the map
+	// once the event has been published. The names time, type and session are
+	// taken and left out.
+	Fields map[string]any
+}
+
+// Text returns a field that is a string, else "".
+func (e Event) Text(name string) string {
+	s, _ := e.Fields[name].(string)
+	return s
+}
+
+// MarshalJSON writes the flat form.
+func (e Event) MarshalJSON() ([]byte, error) {
+	var buf bytes.Buffer
+	buf.WriteByte('{')
+	put := func(name string, v any) error {
+		if buf.Len() > 1 {
+			buf.WriteByte(',')
+		}
+		for i, part := range []any{name, v} {
+			if i == 1 {
+				buf.WriteByte(':')
+			}
+			data, err := json.Marshal(part)
+			if err != nil {
+				return fmt.Errorf("encode event field %q: %w", name, err)
+			}
+			buf.Write(data)
+		}
+		return nil
+	}
+	if err := put("time", e.Time); err != nil {
+		return nil, err
+	}
+	if err := put("type", e.Type); err != nil {
+		return nil, err
+	}
+	if e.Session != "" {
+		if err := put("session", e.Session); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Fields)) {
+		if reserved(name) {
+			continue
+		}
+		if err := put(name, e.Fields[name]); err != nil {
+			return nil, err
+		}
+	}
+	buf.WriteByte('}')
+	return buf.Bytes(), nil
+}
+
+// UnmarshalJSON reads the flat form. Numbers in Fields become float64.
+func (e *Event) UnmarshalJSON(data []byte) error {
+	var head struct {
+		Time    time.Time `json:"time"`
+		Type    string    `json:"type"`
+		Session string    `json:"session"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return err
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return err
+	}
+	maps.DeleteFunc(fields, func(name string, _ any) bool { return reserved(name) })
+	if len(fields) == 0 {
+		fields = nil
+	}
+	*e = Event{Time: head.Time, Type: head.Type, Session: head.Session, Fields: fields}
+	return nil
+}
+
+func reserved(name string) bool { return name == "time" || name == "type" || name == "session" }
