@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -132,7 +133,7 @@ func readHello(c *net.UnixConn) (line []byte, fds []int, err error) {
 			return nil, fds, &RefusedError{CodeBadDescriptors, "the hello carries control data that are not descriptors"}
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, fds, &RefusedError{CodeTimeout, "the hello did not arrive in time"}
-		case err != nil:
+		case err != nil && !errors.Is(err, io.EOF):
 			return nil, fds, fmt.Errorf("read hello: %w", err)
 		case n == 0:
 			return nil, fds, &RefusedError{CodeBadRequest, "the connection ended before the hello did"}

@@ -84,23 +84,42 @@ func (e Event) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads the flat form. Numbers in Fields become float64.
 func (e *Event) UnmarshalJSON(data []byte) error {
-	var head struct {
-		Time    time.Time `json:"time"`
-		Type    string    `json:"type"`
-		Session string    `json:"session"`
-	}
-	if err := json.Unmarshal(data, &head); err != nil {
-		return err
-	}
+	// A map, not a struct: encoding/json folds the case of struct fields.
 	var fields map[string]any
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return err
 	}
-	maps.DeleteFunc(fields, func(name string, _ any) bool { return reserved(name) })
-	if len(fields) == 0 {
-		fields = nil
+	out := Event{}
+	text := func(name string) (s string, err error) {
+		if v, there := fields[name]; there {
+			var ok bool
+			if s, ok = v.(string); !ok {
+				err = fmt.Errorf("decode event: %s is not text", name)
+			}
+		}
+		return s, err
 	}
-	*e = Event{Time: head.Time, Type: head.Type, Session: head.Session, Fields: fields}
+	var err error
+	if out.Type, err = text("type"); err != nil {
+		return err
+	}
+	if out.Session, err = text("session"); err != nil {
+		return err
+	}
+	stamp, err := text("time")
+	if err != nil {
+		return err
+	}
+	if stamp != "" {
+		if out.Time, err = time.Parse(time.RFC3339Nano, stamp); err != nil {
+			return fmt.Errorf("decode event: %w", err)
+		}
+	}
+	maps.DeleteFunc(fields, func(name string, _ any) bool { return reserved(name) })
+	if len(fields) > 0 {
+		out.Fields = fields
+	}
+	*e = out
 	return nil
 }
 
