@@ -1,0 +1,102 @@
+package seatbelt
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// dataVolume is where the firmlinked directories really live.
+const dataVolume = "/System/Volumes/Data"
+
+var firmlinked = []string{"/Users/", "/private/", "/Applications/", "/Library/", "/opt/", "/usr/local/"}
+
+// spellings returns every form in which the kernel may be asked about path: as
+// written, resolved, in both normal forms, and below the data volume. Sorted,
+// each once.
+func (p *Policy) spellings(path string) []string {
+	path = clean(path)
+	forms := []string{path}
+	if real := p.resolved(path); checkPath(real) == nil {
+		forms = append(forms, real)
+	}
+	var out []string
+	for _, f := range forms {
+		for _, n := range []string{f, norm.NFC.String(f), norm.NFD.String(f)} {
+			out = append(out, n)
+			for _, dir := range firmlinked {
+				if strings.HasPrefix(n, dir) {
+					out = append(out, dataVolume+n)
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// resolved follows the symlinks of the longest part of path that exists: what is
+// yet to be created below a symlinked directory is matched below its target.
+func (p *Policy) resolved(path string) string {
+	rest := ""
+	for at := path; p.Resolve != nil && at != ""; {
+		if real, err := p.Resolve(at); err == nil {
+			return clean(real + rest)
+		}
+		i := strings.LastIndexByte(at, '/')
+		at, rest = at[:i], at[i:]+rest
+	}
+	return path
+}
+
+func clean(path string) string {
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
+	}
+	if len(path) > 1 {
+		path = strings.TrimSuffix(path, "/")
+	}
+	return path
+}
+
+// quote writes a string literal: only the quote and the backslash are special.
+func quote(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}
+
+// nameRegex turns a glob of last parts into an expression that holds for it at
+// any depth, in any case, with all that lies below it.
+func nameRegex(glob string) string {
+	var b strings.Builder
+	b.WriteByte('/')
+	for _, r := range strings.TrimPrefix(glob, "**/") {
+		switch {
+		case r == '*':
+			b.WriteString("[^/]*")
+		case r == '?':
+			b.WriteString("[^/]")
+		case unicode.ToUpper(r) != unicode.ToLower(r):
+			b.WriteString("[" + string(unicode.ToLower(r)) + string(unicode.ToUpper(r)) + "]")
+		case strings.ContainsRune(`.+^$(){}|[]\`, r):
+			b.WriteString(`\` + string(r))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteString("(/|$)")
+	return `#"` + b.String() + `"`
+}
+
+// globs writes filters for names in both normal forms, where they differ.
+func globs(names []string) []string {
+	var out []string
+	for _, n := range names {
+		for _, form := range []string{norm.NFC.String(n), norm.NFD.String(n)} {
+			out = append(out, "(regex "+nameRegex(form)+")")
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
