@@ -1,0 +1,179 @@
+package policy
+
+import (
+	"net/netip"
+	"strconv"
+)
+
+// Code is the kind of a decision. Its text is stable: headers, logs, metrics and
+// the API carry it.
+type Code uint8
+
+// The codes. The zero one is a refusal.
+const (
+	NotAllowed     Code = iota // no rule allows the host
+	Allow                      // a rule allows it
+	Denied                     // the deny list has it
+	AlwaysDenied               // the always-deny list or a built-in rule has it
+	OwnListener                // it is a listener of the appliance
+	PortNotAllowed             // the host is allowed, on other ports
+	AddressClass               // the address is of a class that no rule opens here
+	NetworkOff                 // the session has no network
+	PolicyGone                 // the session has no policy any more
+)
+
+var codeNames = [...]string{
+	NotAllowed:     "not_allowed",
+	Allow:          "allowed",
+	Denied:         "denied",
+	AlwaysDenied:   "always_denied",
+	OwnListener:    "own_listener",
+	PortNotAllowed: "port_not_allowed",
+	AddressClass:   "address_class",
+	NetworkOff:     "network_off",
+	PolicyGone:     "policy_gone",
+}
+
+// String is snake_case and stable.
+func (c Code) String() string {
+	if int(c) < len(codeNames) {
+		return codeNames[c]
+	}
+	return "code_" + strconv.Itoa(int(c))
+}
+
+// Decision is the answer to one question. It is a plain value that allocates
+// nothing; the zero one is a refusal.
+type Decision struct {
+	// Allowed is the verdict. Everything else explains it.
+	Allowed bool
+	// TCP says that a rule that allows the target has the flag tcp: the tunnel
+	// need not carry TLS.
+	TCP bool
+	// Code is the kind of the verdict.
+	Code Code
+	// Rule is the canonical text of the rule that decided, or that came nearest
+	// (PortNotAllowed, AddressClass); "" when there is none.
+	Rule string
+	// Source is where that rule was written: "configs/allow/baseline.list:3",
+	// "built-in", "session"; "" when there is none.
+	Source string
+
+	target Target
+	addr   netip.Addr // set by DecideAddr
+	class  Class
+	ports  grants // of PortNotAllowed
+	near   *entry // the wildcard whose apex was asked for
+	closed string // the reason of a closed Set
+}
+
+// Target is what was asked.
+func (d Decision) Target() Target { return d.target }
+
+// Addr is the address that was asked about, with its class; invalid when the
+// question was about the target alone.
+func (d Decision) Addr() (netip.Addr, Class) { return d.addr, d.class }
+
+// Reason is one line of printable ASCII for a person or an agent: host and port,
+// the rule that decided with its file and line, and what to change. It is written
+// when asked for, since most decisions never need it.
+func (d Decision) Reason() string {
+	return printable(d.sentence())
+}
+
+func (d Decision) sentence() string {
+	t := d.target.String()
+	if d.target.IsZero() {
+		t = "an empty target"
+	}
+	switch d.Code {
+	case Allow:
+		return t + d.resolved() + " is allowed by " + d.rule()
+	case Denied:
+		return t + d.resolved() + " is denied by " + d.rule() + "; a deny rule beats every allow: only removing it there opens the host"
+	case AlwaysDenied:
+		return t + d.resolved() + " is closed by " + d.rule() + "; no policy, session or grant opens it"
+	case OwnListener:
+		return t + d.resolved() + " is a listener of this appliance, which is never a destination; ask for another host"
+	case PortNotAllowed:
+		return t + " is refused: " + d.rule() + " allows port " + portList(d.ports) + " only; add the rule \"" + d.target.host.String() + " " + strconv.Itoa(int(d.target.port)) + "\" to open this one"
+	case AddressClass:
+		return t + d.unreachable()
+	case NetworkOff:
+		return t + " is refused: " + d.closed + "; start it with network access to reach anything"
+	case PolicyGone:
+		return t + " is refused: " + d.closed
+	case NotAllowed:
+		fallthrough
+	default:
+		return t + d.missing()
+	}
+}
+
+// resolved tells the address apart from the name that was asked for.
+func (d Decision) resolved() string {
+	if !d.addr.IsValid() || d.target.host.addr == d.addr {
+		return ""
+	}
+	return " (at " + d.addr.String() + ")"
+}
+
+func (d Decision) rule() string {
+	return "the rule \"" + d.Rule + "\" (" + d.Source + ")"
+}
+
+// unreachable explains AddressClass.
+func (d Decision) unreachable() string {
+	name := d.target.host.name
+	switch {
+	case name == "":
+		if d.addr.IsValid() && d.addr != d.target.host.addr {
+			return " is refused: the connection would go to " + d.addr.String() + " instead"
+		}
+		return " is refused: it is " + d.class.Sentence() + "; no rule opens it"
+	case !d.addr.IsValid() && d.class == Loopback:
+		return " is refused: the name means this machine; add the flag private to " + d.rule() + " if that is meant"
+	case !d.addr.IsValid():
+		return " is refused: its lookup gave no address"
+	case thisMachine(name) && d.class != Loopback:
+		return " is refused: the name means this machine, but resolves to " + d.addr.String()
+	case d.class.ByName():
+		return " resolves to " + d.addr.String() + ", " + d.class.Sentence() + "; add the flag private to " + d.rule() + " if that is meant"
+	default:
+		return " resolves to " + d.addr.String() + ", " + d.class.Sentence() + "; no rule opens it"
+	}
+}
+
+// missing explains NotAllowed with the line that would change it.
+func (d Decision) missing() string {
+	host := d.target.host.String()
+	if host == "" {
+		return " is refused: it names no host"
+	}
+	add := host
+	if d.target.host.name != "" && d.target.port != 80 && d.target.port != 443 {
+		add += " " + strconv.Itoa(int(d.target.port))
+	}
+	if thisMachine(d.target.host.name) {
+		add += " private"
+	}
+	if d.near != nil {
+		return " is refused: the rule \"" + d.near.text + "\" (" + d.near.source + ") covers what is below " + host + ", not " + host + " itself; add the rule \"" + add + "\" to the allow list"
+	}
+	return " is refused: no rule allows it; add the rule \"" + add + "\" to the policy's allow list or the session's egressAllowlist"
+}
+
+func portList(g grants) string {
+	const shown = 5
+	text := ""
+	for i := range g {
+		if i == shown {
+			return text + " ..."
+		}
+		if i > 0 {
+			text += ", "
+		}
+		text += strconv.Itoa(int(g[i].port))
+	}
+	return text
+}

@@ -1,0 +1,142 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Lists are the three lists of a policy.
+type Lists struct {
+	// AlwaysDeny is closed to every policy, grant and approval. The built-in
+	// rules (metadata endpoints of clouds, link-local addresses) are added to it.
+	AlwaysDeny []Rule
+	// Deny beats Allow, however specific the allowing rule is.
+	Deny []Rule
+	// Allow opens. Empty opens nothing.
+	Allow []Rule
+}
+
+// OwnFunc says that an address is one of the appliance's own listeners: the admin
+// endpoint, proxies of sessions, sockets of the git gateway. It is asked with a
+// canonical address and must be safe for concurrent use and quick.
+type OwnFunc func(netip.AddrPort) bool
+
+// Set is a compiled policy. It never changes; Extend makes another one. All its
+// methods are safe for concurrent use. A nil Set refuses everything.
+type Set struct {
+	base   *index
+	extra  *index // what Extend added, nil for nothing
+	lists  Lists  // base rules, duplicates folded
+	added  []Rule // rules of extra
+	own    OwnFunc
+	closed Code   // NetworkOff or PolicyGone: nothing is looked at
+	reason string // of closed
+}
+
+// Compile makes a Set. Rules of the same text in one list count once; rules for
+// the same host add up. own may be nil where nothing listens (the check command).
+//
+// A deny rule with the flag private or tcp is an error, as is a Rule that ParseRule
+// did not make. A rule that another list makes useless is not: a session may ask
+// for anything, and is told at the connection which rule closes it. Dead lists such
+// rules for those who want to refuse them at load.
+func Compile(l Lists, own OwnFunc) (*Set, error) {
+	s := &Set{own: own}
+	builtin := builtins()
+	b := newBuilder(len(builtin) + len(l.AlwaysDeny) + len(l.Deny) + len(l.Allow))
+	for i := range builtin {
+		b.add(&builtin[i], alwaysDeny)
+	}
+	for _, list := range []struct {
+		kind kind
+		from []Rule
+		to   *[]Rule
+	}{
+		{alwaysDeny, l.AlwaysDeny, &s.lists.AlwaysDeny},
+		{deny, l.Deny, &s.lists.Deny},
+		{allow, l.Allow, &s.lists.Allow},
+	} {
+		rules, err := fold(list.from, list.kind)
+		if err != nil {
+			return nil, err
+		}
+		for i := range rules {
+			b.add(&rules[i], list.kind)
+		}
+		*list.to = rules
+	}
+	s.base = b.build()
+	return s, nil
+}
+
+// fold checks the rules of one list and drops repetitions, the first one stays.
+func fold(rules []Rule, k kind) ([]Rule, error) {
+	seen := make(map[string]struct{}, len(rules))
+	out := make([]Rule, 0, len(rules))
+	for _, r := range rules {
+		if r.shape == shapeNone {
+			return nil, errors.New("compile policy: a rule is empty: only ParseRule makes rules")
+		}
+		if k != allow && (r.private || r.tcp) {
+			return nil, fmt.Errorf("%s: compile policy: rule %q denies: the flags private and tcp belong to rules that allow", r.Origin, r.text)
+		}
+		if _, ok := seen[r.text]; ok {
+			continue
+		}
+		seen[r.text] = struct{}{}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// Closed is a Set that refuses everything with PolicyGone and the given reason,
+// one sentence for a person: a session whose policy left the configuration.
+func Closed(reason string) *Set {
+	return &Set{closed: PolicyGone, reason: printable(reason)}
+}
+
+// Off is a Set that refuses everything with NetworkOff: a session that was started
+// without network. Nothing added to it opens anything.
+func Off() *Set {
+	return &Set{closed: NetworkOff, reason: "network access is off for this session"}
+}
+
+// Extend adds allowing rules, as a session brings them or a grant gives them. The
+// result shares everything with s; time and memory are those of the rules ever
+// added, not those of the base. Deny rules of s go on beating the added ones. A
+// closed Set stays closed.
+func (s *Set) Extend(rules []Rule) (*Set, error) {
+	if s == nil || s.closed != 0 {
+		return s, nil
+	}
+	added, err := fold(append(slices.Clone(s.added), rules...), allow)
+	if err != nil {
+		return nil, err
+	}
+	if len(added) == len(s.added) {
+		return s, nil
+	}
+	b := newBuilder(len(added))
+	for i := range added {
+		b.add(&added[i], allow)
+	}
+	next := *s
+	next.added = added
+	next.extra = b.build()
+	return &next, nil
+}
+
+// Lists gives the rules in force, duplicates folded, the built-in ones left out
+// and the added ones at the end of Allow. The slices are the caller's.
+func (s *Set) Lists() Lists {
+	if s == nil || s.closed != 0 {
+		return Lists{}
+	}
+	return Lists{
+		AlwaysDeny: slices.Clone(s.lists.AlwaysDeny),
+		Deny:       slices.Clone(s.lists.Deny),
+		Allow:      slices.Concat(s.lists.Allow, s.added),
+	}
+}
