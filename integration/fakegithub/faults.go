@@ -1,0 +1,64 @@
+package fakegithub
+
+import "time"
+
+// Faults are the bad days of GitHub. The zero value is a good day. They are
+// read once by each request, so a change applies to requests that follow.
+type Faults struct {
+	// TokenLag refuses a token younger than this on git and API requests, as
+	// replication does in a token's first seconds. LagStatus is 401 unless
+	// set; 403 and 404 have been seen too.
+	TokenLag  time.Duration
+	LagStatus int
+
+	// API, Advert, Push answer every API request, every receive-pack
+	// advertisement, every receive-pack POST with this 5xx status. A push is
+	// answered before its body is read.
+	API, Advert, Push int
+
+	// Mint and Revoke answer the request for a token and DELETE
+	// /installation/token with this status, and do neither.
+	Mint, Revoke int
+
+	// RateLimit refuses every API request as GitHub's limiters do.
+	RateLimit RateLimit
+
+	// AbortReport cuts the connection in the middle of the answer to a push
+	// that has succeeded.
+	AbortReport bool
+
+	// TruncateReport ends that answer cleanly in the middle of a pkt-line.
+	// git 2.39 waits for ever for the rest.
+	TruncateReport bool
+
+	// SlowReport spreads the answer to a push over this time, a few bytes at
+	// a time.
+	SlowReport time.Duration
+
+	// MaxPack is the largest pack taken, in bytes; 0 is no limit.
+	MaxPack int64
+}
+
+// RateLimit names GitHub's two limiters.
+type RateLimit uint8
+
+// The primary limit is a budget by the hour (X-RateLimit headers), the
+// secondary one a brake on bursts (Retry-After).
+const (
+	NoRateLimit RateLimit = iota
+	PrimaryRateLimit
+	SecondaryRateLimit
+)
+
+// SetFaults replaces the faults; SetFaults(Faults{}) ends them.
+func (s *Server) SetFaults(f Faults) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = f
+}
+
+func (s *Server) fault() Faults {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.faults
+}
