@@ -13,87 +13,93 @@ const noPolicy = "no policy is loaded"
 // it; a prefix over several classes of addresses opens the public ones alone. Names
 // under localhost mean this machine and need a rule with the exact name and the
 // flag private.
-func (s *Set) Decide(t Target) Decision {
+func (s *Set) Decide(t Target) (d Decision) {
 	var m match
-	return s.decide(t, &m)
+	s.decide(t, &m, &d)
+	return d
 }
 
-func (s *Set) decide(t Target, m *match) Decision {
-	d := Decision{target: t}
+// decide fills d, which is a refusal when it comes in and named by a pointer since
+// it is too large to hand around.
+func (s *Set) decide(t Target, m *match, d *Decision) {
+	d.target = t
 	switch {
 	case s == nil:
 		d.Code, d.closed = PolicyGone, noPolicy
-		return d
 	case s.closed != 0:
 		d.Code, d.closed = s.closed, s.reason
-		return d
 	case t.IsZero():
-		return d
+	case t.host.name == "":
+		s.decideLiteral(t.host.addr, m, d)
+	default:
+		s.decideName(t.host.name, m, d)
 	}
-	if t.host.addr.IsValid() {
-		return s.decideLiteral(d, m)
-	}
-	local := thisMachine(t.host.name)
-	if local && (s.isOwn(loopback4, t.port) || s.isOwn(netip.IPv6Loopback(), t.port)) {
+}
+
+func (s *Set) decideName(name string, m *match, d *Decision) {
+	port := d.target.port
+	local := thisMachine(name)
+	if local && (s.isOwn(loopback4, port) || s.isOwn(netip.IPv6Loopback(), port)) {
 		d.Code = OwnListener
-		return d
+		return
 	}
-	s.base.name(t.host.name, t.port, m)
+	s.base.name(name, port, m)
 	if s.extra != nil {
-		s.extra.name(t.host.name, t.port, m)
+		s.extra.name(name, port, m)
 	}
-	d = d.from(m)
+	d.from(m)
 	if d.Allowed && local && m.private == nil {
-		d.Allowed, d.TCP, d.Code, d.class = false, false, AddressClass, Loopback
+		d.class = Loopback
+		d.refuse(AddressClass)
 	}
-	return d
 }
 
 var loopback4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-func (s *Set) decideLiteral(d Decision, m *match) Decision {
-	a, port := d.target.host.addr, d.target.port
+func (s *Set) decideLiteral(a netip.Addr, m *match, d *Decision) {
+	port := d.target.port
 	d.class, _ = Classify(a)
 	e := embedded(a)
 	if s.ownAny(a, &e, port) {
 		d.Code = OwnListener
-		return d
+		return
 	}
 	s.addr(a, d.class, port, m)
 	s.denyCarried(&e, port, m)
-	d = d.from(m)
-	if d.class.never() && (d.Allowed || d.Code == NotAllowed || d.Code == PortNotAllowed) {
-		d.Allowed, d.TCP, d.Code = false, false, AddressClass
+	d.from(m)
+	if d.class.never() && d.Code != AlwaysDenied && d.Code != Denied {
+		d.refuse(AddressClass)
 	}
-	return d
 }
 
 // from draws the verdict from what matched.
-func (d Decision) from(m *match) Decision {
+func (d *Decision) from(m *match) {
 	switch {
-	case m.hit[alwaysDeny] != nil:
-		return d.by(AlwaysDenied, m.hit[alwaysDeny])
-	case m.hit[deny] != nil:
-		return d.by(Denied, m.hit[deny])
-	case m.hit[allow] != nil:
+	case m.always != nil:
+		d.by(AlwaysDenied, m.always)
+	case m.denied != nil:
+		d.by(Denied, m.denied)
+	case m.tcp != nil:
+		d.Allowed, d.TCP = true, true
+		d.by(Allow, m.tcp)
+	case m.allowed != nil:
 		d.Allowed = true
-		if m.tcp != nil {
-			d.TCP = true
-			return d.by(Allow, m.tcp)
-		}
-		return d.by(Allow, m.hit[allow])
-	case len(m.ports) > 0:
+		d.by(Allow, m.allowed)
+	case m.portsRule != nil:
 		d.ports = m.ports
-		return d.by(PortNotAllowed, &m.ports[0])
+		d.by(PortNotAllowed, m.portsRule)
 	default:
 		d.Code, d.near = NotAllowed, m.apex
-		return d
 	}
 }
 
-func (d Decision) by(c Code, g *grant) Decision {
-	d.Code, d.Rule, d.Source = c, g.rule.text, g.rule.source
-	return d
+func (d *Decision) by(c Code, e *entry) {
+	d.Code, d.Rule, d.Source = c, e.text, e.source
+}
+
+// refuse takes a permission back; the rule that gave it stays named.
+func (d *Decision) refuse(c Code) {
+	d.Allowed, d.TCP, d.Code = false, false, c
 }
 
 // DecideAddr judges one address that a connection to the target would go to: each
@@ -104,9 +110,9 @@ func (d Decision) by(c Code, g *grant) Decision {
 // unwrapped before anything is compared. An address outside the class Public needs
 // an allowing rule with the flag private, and even then must be of a class that
 // Class.ByName names. For a target that is an address, it must be that address.
-func (s *Set) DecideAddr(t Target, a netip.Addr) Decision {
+func (s *Set) DecideAddr(t Target, a netip.Addr) (d Decision) {
 	var m match
-	d := s.decide(t, &m)
+	s.decide(t, &m, &d)
 	if !d.Allowed {
 		return d
 	}
@@ -114,14 +120,14 @@ func (s *Set) DecideAddr(t Target, a netip.Addr) Decision {
 	d.addr = a
 	if literal, ok := t.host.Addr(); ok {
 		if literal != a {
-			d.Allowed, d.TCP, d.Code = false, false, AddressClass
+			d.refuse(AddressClass)
 		}
 		return d
 	}
 	class, inner := Classify(a)
 	d.class = class
 	if class == Invalid {
-		d.Allowed, d.TCP, d.Code = false, false, AddressClass
+		d.refuse(AddressClass)
 		return d
 	}
 	e := embedded(a)
@@ -131,22 +137,22 @@ func (s *Set) DecideAddr(t Target, a netip.Addr) Decision {
 	// Only the denying rules for the address count: allowing it as a literal does
 	// not allow a name that resolves to it.
 	var at match
-	s.addr(a, class, t.port, &at)
+	s.addr(a, Invalid, t.port, &at)
 	s.denyCarried(&e, t.port, &at)
-	at.hit[allow], at.ports = nil, nil
-	if at.hit[alwaysDeny] != nil || at.hit[deny] != nil {
-		refused := Decision{target: t, addr: a, class: class}
-		return refused.from(&at)
+	if at.always != nil || at.denied != nil {
+		d.refuse(Denied)
+		d.from(&match{always: at.always, denied: at.denied})
+		return d
 	}
 	local := thisMachine(t.host.name)
 	switch {
 	case class == Public && !local:
 	case m.private != nil && class.ByName() && inner == a && (class == Loopback || !local):
 		if !d.TCP {
-			d = d.by(Allow, m.private)
+			d.by(Allow, m.private)
 		}
 	default:
-		d.Allowed, d.TCP, d.Code = false, false, AddressClass
+		d.refuse(AddressClass)
 	}
 	return d
 }
@@ -162,12 +168,13 @@ func (s *Set) addr(a netip.Addr, class Class, port uint16, m *match) {
 func (s *Set) denyCarried(e *carried, port uint16, m *match) {
 	for _, inner := range e.list() {
 		var in match
-		// The class does not matter to rules that deny.
+		// No prefix is of the class Invalid, so only denials match.
 		s.base.addr(inner, Invalid, port, &in)
-		for _, k := range []kind{alwaysDeny, deny} {
-			if m.hit[k] == nil {
-				m.hit[k] = in.hit[k]
-			}
+		if m.always == nil {
+			m.always = in.always
+		}
+		if m.denied == nil {
+			m.denied = in.denied
 		}
 	}
 }

@@ -62,9 +62,9 @@ type Decision struct {
 	target Target
 	addr   netip.Addr // set by DecideAddr
 	class  Class
-	ports  grants // of PortNotAllowed
-	near   *entry // the wildcard whose apex was asked for
-	closed string // the reason of a closed Set
+	ports  []grant // of PortNotAllowed
+	near   *entry  // the wildcard whose apex was asked for
+	closed string  // the reason of a closed Set
 }
 
 // Target is what was asked.
@@ -163,7 +163,7 @@ func (d Decision) missing() string {
 	return " is refused: no rule allows it; add the rule \"" + add + "\" to the policy's allow list or the session's egressAllowlist"
 }
 
-func portList(g grants) string {
+func portList(g []grant) string {
 	const shown = 5
 	text := ""
 	for i := range g {

@@ -12,88 +12,14 @@ const (
 	alwaysDeny kind = iota
 	deny
 	allow
-	kinds
 )
 
 // anyPort is the port of a grant that holds for all.
 const anyPort = 0
 
-// webPorts are what an allowing rule without ports means. Anything else to an
+// webPorts are what an allowing rule without ports means. Anything else on an
 // allowed host (SMTP, a database) has to be named.
 var webPorts = []uint16{80, 443}
-
-// entry is what decisions keep of a rule: its texts, made once.
-type entry struct {
-	text   string
-	source string
-}
-
-// grant is one port of one pattern, from whichever rules name it.
-type grant struct {
-	port    uint16
-	private bool
-	tcp     bool
-	rule    *entry
-}
-
-// grants are the ports of a pattern in one list, ascending, anyPort first.
-type grants []grant
-
-// lists are the grants of one pattern, by kind.
-type lists [kinds]grants
-
-// find gives the grant for a port, nil for none. Where both a grant for every port
-// and one for this port exist, the one that lifts the demand for TLS wins, so that
-// a further rule never takes away what another gave.
-func (g grants) find(port uint16) *grant {
-	if len(g) == 0 {
-		return nil
-	}
-	if g[0].port != anyPort {
-		return g.exactly(port)
-	}
-	if own := g[1:].exactly(port); own != nil && own.tcp {
-		return own
-	}
-	return &g[0]
-}
-
-func (g grants) exactly(port uint16) *grant {
-	// A pattern with more than a handful of ports is rare, and must still not
-	// make a decision slow.
-	if len(g) > 8 {
-		i, ok := slices.BinarySearchFunc(g, port, comparePort)
-		if !ok {
-			return nil
-		}
-		return &g[i]
-	}
-	for i := range g {
-		if g[i].port == port {
-			return &g[i]
-		}
-	}
-	return nil
-}
-
-func comparePort(g grant, port uint16) int { return cmp.Compare(g.port, port) }
-
-// add folds a rule in. Rules for the same pattern and port add up: a flag holds
-// when one of them has it, and the rule that brought the last flag is the one
-// named.
-func (g grants) add(port uint16, r *Rule, e *entry) grants {
-	i, found := slices.BinarySearchFunc(g, port, comparePort)
-	if !found {
-		return slices.Insert(g, i, grant{port: port, private: r.private, tcp: r.tcp, rule: e})
-	}
-	have := &g[i]
-	if r.private && !have.private || r.tcp && !have.tcp {
-		have.private = have.private || r.private
-		have.tcp = have.tcp || r.tcp
-		have.rule = e
-	}
-	return g
-}
 
 // portsOf are the ports that a rule names in its list, or means by naming none.
 func portsOf(r *Rule, k kind) []uint16 {
@@ -106,5 +32,146 @@ func portsOf(r *Rule, k kind) []uint16 {
 		return []uint16{anyPort}
 	default:
 		return webPorts
+	}
+}
+
+// entry is what decisions keep of a rule: its texts, made once.
+type entry struct {
+	text   string
+	source string
+}
+
+// grant is one port of one pattern in one list, from whichever rules name it. It is
+// small so that the grants of a name lie in one cache line.
+type grant struct {
+	port  uint16
+	kind  kind
+	flags flags
+	rule  uint32 // index of an entry
+}
+
+type flags uint8
+
+const (
+	flagUnder   flags = 1 << iota // the pattern is the wildcard over the node's name
+	flagPrivate                   // the flags of the rule
+	flagTCP
+)
+
+// order sorts the grants of a node: the name before what is under it, denials
+// before permissions, ports ascending.
+func (g grant) order() uint32 {
+	return uint32(g.flags&flagUnder)<<24 | uint32(g.kind)<<16 | uint32(g.port)
+}
+
+func compareGrants(a, b grant) int { return cmp.Compare(a.order(), b.order()) }
+
+// fewGrants are scanned in order; above that a binary search keeps the decision
+// quick.
+const fewGrants = 8
+
+// addGrant folds one grant in. Rules for the same pattern and port add up: a flag
+// holds when one of them has it, and the rule that brought the last flag is named.
+func addGrant(to []grant, g grant) []grant {
+	i, found := slices.BinarySearchFunc(to, g, compareGrants)
+	if !found {
+		return slices.Insert(to, i, g)
+	}
+	if both := to[i].flags | g.flags; both != to[i].flags {
+		to[i].flags, to[i].rule = both, g.rule
+	}
+	return to
+}
+
+// part gives the grants of one shape in one list.
+func part(gs []grant, shape flags, k kind) []grant {
+	low, _ := slices.BinarySearchFunc(gs, grant{flags: shape, kind: k}, compareGrants)
+	high, _ := slices.BinarySearchFunc(gs, grant{flags: shape, kind: k + 1}, compareGrants)
+	return gs[low:high]
+}
+
+// match is what the rules say of one host and port: for each question the most
+// specific rule that answers it.
+type match struct {
+	always  *entry
+	denied  *entry
+	allowed *entry
+	tcp     *entry // allows, and has the flag tcp
+	private *entry // allows, and has the flag private
+	// For the reason of a refusal: what allows other ports of the host, and the
+	// wildcard whose apex the host is.
+	ports     []grant
+	portsRule *entry
+	apex      *entry
+}
+
+// scope says which grants of a list count.
+type scope struct {
+	shape   flags // 0, or flagUnder
+	port    uint16
+	refuses bool // only those that deny
+}
+
+// take adds what the grants of one node say.
+func (m *match) take(entries []entry, gs []grant, s scope) {
+	if len(gs) > fewGrants {
+		m.search(entries, gs, s)
+		return
+	}
+	other := false
+	for i := range gs {
+		g := &gs[i]
+		switch {
+		case g.flags&flagUnder != s.shape:
+		case g.port == anyPort || g.port == s.port:
+			m.use(g, &entries[g.rule], s)
+		case g.kind == allow:
+			other = true
+		}
+	}
+	if other && m.allowed == nil && m.ports == nil && !s.refuses {
+		m.ports = part(gs, s.shape, allow)
+		m.portsRule = &entries[m.ports[0].rule]
+	}
+}
+
+// search is take for a node with many grants.
+func (m *match) search(entries []entry, gs []grant, s scope) {
+	for k := alwaysDeny; k <= allow; k++ {
+		of := part(gs, s.shape, k)
+		for _, port := range [2]uint16{anyPort, s.port} {
+			i, ok := slices.BinarySearchFunc(of, port, func(g grant, p uint16) int { return cmp.Compare(g.port, p) })
+			if ok {
+				m.use(&of[i], &entries[of[i].rule], s)
+			}
+		}
+		if k == allow && len(of) > 0 && m.allowed == nil && m.ports == nil && !s.refuses {
+			m.ports = of
+			m.portsRule = &entries[of[0].rule]
+		}
+	}
+}
+
+func (m *match) use(g *grant, e *entry, s scope) {
+	switch {
+	case g.kind == alwaysDeny:
+		if m.always == nil {
+			m.always = e
+		}
+	case g.kind == deny:
+		if m.denied == nil {
+			m.denied = e
+		}
+	case s.refuses:
+	default:
+		if m.allowed == nil {
+			m.allowed = e
+		}
+		if g.flags&flagTCP != 0 && m.tcp == nil {
+			m.tcp = e
+		}
+		if g.flags&flagPrivate != 0 && m.private == nil {
+			m.private = e
+		}
 	}
 }

@@ -8,114 +8,51 @@ import (
 // index finds every rule for a host without looking at the others: names by hash,
 // of the whole name and of its suffixes, addresses by prefixTable.
 type index struct {
-	names map[string]*node
+	names nameTable
 	// depths has a bit for each number of labels that some wildcard has after its
 	// star. Suffixes of other depths are not looked up, so a name of 127 labels
-	// costs no more than its rules do.
-	depths [2]uint64
-	v4, v6 prefixTable[*addrRules]
+	// costs no more than the rules do.
+	depths  [2]uint64
+	v4, v6  prefixTable[addrRules]
+	entries []entry
 }
 
 // addrRules is what the rules say of the addresses of a prefix.
 type addrRules struct {
-	lists
+	grants []grant
 	class  Class // the class of the whole prefix, where it has a single one
 	single bool
-}
-
-// node is what the rules say of one name, or of the names under it. Any may be
-// nil.
-type node struct {
-	exact *lists
-	under *lists
-	// middle is keyed by what stands before the star: for bedrock.*.amazonaws.com
-	// the node of amazonaws.com has bedrock.
-	middle map[string]*lists
-}
-
-// match is what the rules say of one host and port.
-type match struct {
-	hit     [kinds]*grant // the most specific rule of each list
-	tcp     *grant        // the most specific allowing rule with the flag tcp
-	private *grant        // … with the flag private
-	// For the reason of a refusal: what allows other ports of the host, and the
-	// wildcard whose apex the host is.
-	ports grants
-	apex  *entry
-}
-
-// take adds what one pattern says.
-func (m *match) take(l *lists, port uint16) {
-	m.refuse(l, port)
-	g := l[allow].find(port)
-	if g == nil {
-		if m.ports == nil {
-			m.ports = l[allow]
-		}
-		return
-	}
-	if m.hit[allow] == nil {
-		m.hit[allow] = g
-	}
-	if g.tcp && m.tcp == nil {
-		m.tcp = g
-	}
-	if g.private && m.private == nil {
-		m.private = g
-	}
-}
-
-// refuse adds what the denying lists say.
-func (m *match) refuse(l *lists, port uint16) {
-	for k := alwaysDeny; k < allow; k++ {
-		if m.hit[k] == nil {
-			m.hit[k] = l[k].find(port)
-		}
-	}
 }
 
 // name matches a canonical name, the most specific rules first: the name itself,
 // then the wildcards from the longest suffix to the shortest.
 func (x *index) name(name string, port uint16, m *match) {
-	if len(x.names) == 0 {
-		return
-	}
-	if n := x.names[name]; n != nil {
-		if n.exact != nil {
-			m.take(n.exact, port)
-		}
-		if n.under != nil && len(n.under[allow]) > 0 && m.apex == nil {
-			m.apex = n.under[allow][0].rule
+	if n := x.names.find(name); n != nil {
+		m.take(x.entries, n.grants, scope{port: port})
+		if over := part(n.grants, flagUnder, allow); len(over) > 0 && m.apex == nil {
+			m.apex = &x.entries[over[0].rule]
 		}
 	}
 	if x.depths == [2]uint64{} {
 		return
 	}
-	// before is where the label before the current dot starts: the place of the
-	// star of a middle wildcard.
 	labels := strings.Count(name, ".") + 1
-	for before, at := 0, 0; ; {
-		dot := strings.IndexByte(name[at:], '.')
-		if dot < 0 {
-			return
-		}
-		before, at = at, at+dot+1
-		labels--
+	// at is where the suffix starts, before where the label ahead of it does: the
+	// place of the star of a middle wildcard.
+	before, at := 0, 0
+	for labels--; labels > 0; labels-- {
+		before, at = at, at+strings.IndexByte(name[at:], '.')+1
 		if x.depths[labels>>6]&(1<<(labels&63)) == 0 {
 			continue
 		}
-		n := x.names[name[at:]]
+		n := x.names.find(name[at:])
 		if n == nil {
 			continue
 		}
 		if n.middle != nil && before > 0 {
-			if l := n.middle[name[:before-1]]; l != nil {
-				m.take(l, port)
-			}
+			m.take(x.entries, n.middle[name[:before-1]], scope{port: port})
 		}
-		if n.under != nil {
-			m.take(n.under, port)
-		}
+		m.take(x.entries, n.grants, scope{shape: flagUnder, port: port})
 	}
 }
 
@@ -126,85 +63,85 @@ func (x *index) addr(a netip.Addr, class Class, port uint16, m *match) {
 		t = &x.v4
 	}
 	for i := t.longest(a); i >= 0; i = t.spans[i].parent {
-		r := t.spans[i].value
-		if class == Public || r.single && r.class == class {
-			m.take(&r.lists, port)
-		} else {
-			// A prefix over several classes opens nothing but the public part;
-			// what it denies it denies.
-			m.refuse(&r.lists, port)
-		}
+		r := &t.spans[i].value
+		// A prefix over several classes opens nothing but the public part; what
+		// it denies it denies.
+		opens := class == Public || r.single && r.class == class
+		m.take(x.entries, r.grants, scope{port: port, refuses: !opens})
 	}
 }
 
 // builder makes an index.
 type builder struct {
 	index
-	prefixes [2]map[netip.Prefix]*addrRules // IPv4, IPv6
+	at       map[string]int                // name to index of its node
+	nodes    []node                        // in order of first use
+	prefixes [2]map[netip.Prefix]addrRules // IPv4, IPv6
 }
 
 func newBuilder(rules int) *builder {
 	return &builder{
-		index:    index{names: make(map[string]*node, rules)},
-		prefixes: [2]map[netip.Prefix]*addrRules{{}, {}},
+		index:    index{entries: make([]entry, 0, rules)},
+		at:       make(map[string]int, rules),
+		nodes:    make([]node, 0, rules),
+		prefixes: [2]map[netip.Prefix]addrRules{{}, {}},
 	}
 }
 
 func (b *builder) add(r *Rule, k kind) {
-	l := b.lists(r)
-	e := &entry{text: r.text, source: r.Origin.String()}
-	for _, port := range portsOf(r, k) {
-		l[k] = l[k].add(port, r, e)
+	g := grant{kind: k, rule: uint32(len(b.entries))} //nolint:gosec // lists are far shorter than 2^32 rules
+	b.entries = append(b.entries, entry{text: r.text, source: r.Origin.String()})
+	if r.private {
+		g.flags |= flagPrivate
+	}
+	if r.tcp {
+		g.flags |= flagTCP
+	}
+	if r.shape == shapeUnder {
+		g.flags |= flagUnder
+	}
+	for _, g.port = range portsOf(r, k) {
+		b.grant(r, g)
 	}
 }
 
-// lists gives the place of a rule's pattern.
-func (b *builder) lists(r *Rule) *lists {
+func (b *builder) grant(r *Rule, g grant) {
 	if r.shape == shapeAddr {
 		family := b.prefixes[0]
 		if !r.prefix.Addr().Is4() {
 			family = b.prefixes[1]
 		}
-		l := family[r.prefix]
-		if l == nil {
-			l = new(addrRules)
-			l.class, l.single = inside(r.prefix)
-			family[r.prefix] = l
+		rules, ok := family[r.prefix]
+		if !ok {
+			rules.class, rules.single = inside(r.prefix)
 		}
-		return &l.lists
+		rules.grants = addGrant(rules.grants, g)
+		family[r.prefix] = rules
+		return
 	}
-	n := b.names[r.name]
-	if n == nil {
-		n = new(node)
-		b.names[r.name] = n
+	i, ok := b.at[r.name]
+	if !ok {
+		i = len(b.nodes)
+		b.at[r.name] = i
+		b.nodes = append(b.nodes, node{name: r.name})
 	}
-	if r.shape == shapeExact {
-		return orNew(&n.exact)
+	n := &b.nodes[i]
+	if r.shape != shapeExact {
+		depth := strings.Count(r.name, ".") + 1
+		b.depths[depth>>6] |= 1 << (depth & 63)
 	}
-	depth := strings.Count(r.name, ".") + 1
-	b.depths[depth>>6] |= 1 << (depth & 63)
-	if r.shape == shapeUnder {
-		return orNew(&n.under)
+	if r.shape == shapeMiddle {
+		if n.middle == nil {
+			n.middle = make(map[string][]grant)
+		}
+		n.middle[r.head] = addGrant(n.middle[r.head], g)
+		return
 	}
-	if n.middle == nil {
-		n.middle = make(map[string]*lists)
-	}
-	l := n.middle[r.head]
-	if l == nil {
-		l = new(lists)
-		n.middle[r.head] = l
-	}
-	return l
-}
-
-func orNew(l **lists) *lists {
-	if *l == nil {
-		*l = new(lists)
-	}
-	return *l
+	n.grants = addGrant(n.grants, g)
 }
 
 func (b *builder) build() *index {
+	b.names = newNameTable(b.nodes)
 	b.v4 = newPrefixTable(b.prefixes[0])
 	b.v6 = newPrefixTable(b.prefixes[1])
 	return &b.index

@@ -13,12 +13,11 @@ import (
 // nearest start at or below the address, or one of those around that: a binary
 // search and a few steps up, whatever the number of prefixes.
 type prefixTable[T any] struct {
-	starts []key128
+	// starts are the upper 64 bits of each first address, which nearly always
+	// decide the search; kept apart for the caches' sake.
+	starts []uint64
 	spans  []span[T]
 }
-
-// key128 orders addresses; IPv4 uses low alone.
-type key128 struct{ high, low uint64 }
 
 type span[T any] struct {
 	prefix netip.Prefix
@@ -26,18 +25,18 @@ type span[T any] struct {
 	value  T
 }
 
-func keyOf(a netip.Addr) key128 {
+func upper(a netip.Addr) uint64 {
 	if a.Is4() {
 		b := a.As4()
-		return key128{low: uint64(binary.BigEndian.Uint32(b[:]))}
+		return uint64(binary.BigEndian.Uint32(b[:])) << 32
 	}
 	b := a.As16()
-	return key128{high: binary.BigEndian.Uint64(b[:8]), low: binary.BigEndian.Uint64(b[8:])}
+	return binary.BigEndian.Uint64(b[:8])
 }
 
 // newPrefixTable takes prefixes of one family, without host bits.
 func newPrefixTable[T any](of map[netip.Prefix]T) prefixTable[T] {
-	t := prefixTable[T]{spans: make([]span[T], 0, len(of)), starts: make([]key128, len(of))}
+	t := prefixTable[T]{spans: make([]span[T], 0, len(of)), starts: make([]uint64, len(of))}
 	for p, value := range of {
 		t.spans = append(t.spans, span[T]{prefix: p, value: value})
 	}
@@ -47,7 +46,7 @@ func newPrefixTable[T any](of map[netip.Prefix]T) prefixTable[T] {
 	around := int32(-1)
 	for i := range t.spans {
 		start := t.spans[i].prefix.Addr()
-		t.starts[i] = keyOf(start)
+		t.starts[i] = upper(start)
 		for around >= 0 && !t.spans[around].prefix.Contains(start) {
 			around = t.spans[around].parent
 		}
@@ -60,12 +59,13 @@ func newPrefixTable[T any](of map[netip.Prefix]T) prefixTable[T] {
 // longest is the index of the longest prefix that contains a canonical address of
 // the table's family, -1 for none.
 func (t *prefixTable[T]) longest(a netip.Addr) int32 {
-	key := keyOf(a)
+	key := upper(a)
 	// The number of starts at or below the address.
 	low, high := 0, len(t.starts)
 	for low < high {
 		middle := int(uint(low+high) >> 1) //nolint:gosec // both are indexes
-		if start := t.starts[middle]; start.high < key.high || start.high == key.high && start.low <= key.low {
+		start := t.starts[middle]
+		if start < key || start == key && t.spans[middle].prefix.Addr().Compare(a) <= 0 {
 			low = middle + 1
 		} else {
 			high = middle

@@ -1,0 +1,95 @@
+package policy
+
+import (
+	"net/netip"
+	"strconv"
+)
+
+// Dead is an allowing rule that can open nothing.
+type Dead struct {
+	Rule Rule
+	// By is the rule that closes all that Rule would open; the zero Rule's text
+	// "" when it is the kind of address that closes it.
+	By string
+	// Reason is one line of printable ASCII for whoever wrote the rule.
+	Reason string
+}
+
+// Dead lists the allowing rules that a denying rule or the kind of their address
+// makes useless: metadata endpoints, hosts on the deny list, 0.0.0.0, localhost
+// without the flag private. Whoever loads a configuration should refuse them with
+// the file and line in the reason; a session may bring them, and is refused when
+// it connects.
+func (s *Set) Dead() []Dead {
+	if s == nil || s.closed != 0 {
+		return nil
+	}
+	var dead []Dead
+	for _, rules := range [][]Rule{s.lists.Allow, s.added} {
+		for i := range rules {
+			if d, ok := s.dead(&rules[i]); ok {
+				dead = append(dead, d)
+			}
+		}
+	}
+	return dead
+}
+
+func (s *Set) dead(r *Rule) (Dead, bool) {
+	from := r.Origin.String() + ": the rule " + strconv.Quote(r.text) + " can open nothing: "
+	d := Dead{Rule: *r}
+	if r.shape == shapeAddr {
+		if class, single := inside(r.prefix); single && class.never() && class != Metadata && class != LinkLocal {
+			d.Reason = from + "it is " + class.Sentence()
+			return d, true
+		}
+	}
+	if r.shape == shapeExact && thisMachine(r.name) && !r.private {
+		d.Reason = from + "the name means this machine, which needs the flag private"
+		return d, true
+	}
+	var by *entry
+	for _, port := range portsOf(r, allow) {
+		by = s.closedBy(r, port)
+		if by == nil {
+			return Dead{}, false
+		}
+	}
+	d.By = by.text
+	d.Reason = from + "the rule " + strconv.Quote(by.text) + " (" + by.source + ") denies it"
+	return d, true
+}
+
+// closedBy gives a rule that denies everything of the pattern on the port, where
+// anyPort asks for a denial of every port.
+func (s *Set) closedBy(r *Rule, port uint16) *entry {
+	var m match
+	if r.shape == shapeAddr {
+		s.base.within(r.prefix, port, &m)
+		if r.prefix.IsSingleIP() {
+			e := embedded(r.prefix.Addr())
+			s.denyCarried(&e, port, &m)
+		}
+	} else {
+		// A star is no byte of a name, so the pattern itself finds just the
+		// wildcards that cover all of it.
+		s.base.name(r.host(), port, &m)
+	}
+	if m.always != nil {
+		return m.always
+	}
+	return m.denied
+}
+
+// within adds the denials of the prefixes around a whole prefix.
+func (x *index) within(p netip.Prefix, port uint16, m *match) {
+	t := &x.v6
+	if p.Addr().Is4() {
+		t = &x.v4
+	}
+	for i := t.longest(p.Addr()); i >= 0; i = t.spans[i].parent {
+		if t.spans[i].prefix.Bits() <= p.Bits() {
+			m.take(x.entries, t.spans[i].value.grants, scope{port: port, refuses: true})
+		}
+	}
+}
