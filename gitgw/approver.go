@@ -1,0 +1,53 @@
+package gitgw
+
+import (
+	"context"
+	"time"
+)
+
+// Question asks whether a push may go on: one question for all its refs.
+type Question struct {
+	// ID is a random name, unique among open questions.
+	ID         string       `json:"id"`
+	Time       time.Time    `json:"time"`
+	Deadline   time.Time    `json:"deadline"`
+	Session    string       `json:"session"`
+	Agent      string       `json:"agent,omitempty"`
+	Workspace  string       `json:"workspace,omitempty"`
+	Repository Repo         `json:"repository"`
+	Refs       []RefVerdict `json:"refs"`
+}
+
+// RefVerdict is one ref of a push with what the rules said of it.
+type RefVerdict struct {
+	Ref    string `json:"ref"`
+	Action Action `json:"action"`
+	Old    string `json:"old"`
+	New    string `json:"new"`
+	// Verdict is ask for the refs that need approval, push for the rest.
+	Verdict Kind `json:"verdict"`
+	// Rule and Source name the deciding rule, as in "ask main" and "Caddyfile:41".
+	Rule   string `json:"rule,omitempty"`
+	Source string `json:"source,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Answer is an approver's decision.
+type Answer struct {
+	Allowed bool `json:"allowed"`
+	// By names who decided, for the audit record.
+	By string `json:"by,omitempty"`
+	// Reason is shown in git's output when the push is not allowed.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Approver answers questions. Whatever it cannot answer is denied.
+type Approver interface {
+	// Connected reports whether anybody would hear a question. When not, the
+	// push is denied at once instead of after a wait.
+	Connected() bool
+	// Ask blocks until there is an answer, ctx ends (the client is gone or the
+	// time is up) or the answer cannot come any more. An error's text is shown
+	// in git's output, so it names the trouble and no path or secret.
+	Ask(ctx context.Context, q Question) (Answer, error)
+}

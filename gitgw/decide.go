@@ -1,0 +1,142 @@
+package gitgw
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Verdict is the decision on one update, with what an operator needs to find
+// the rule and a person to understand it.
+type Verdict struct {
+	Kind Kind
+	// Rule is the deciding rule as written, "" when none matched.
+	Rule string
+	// Source is where that rule or, without one, the repository's block stands.
+	Source string
+	// Reason is one line for git's output, without prefix.
+	Reason string
+	// Hint is one more line that says what would be allowed, "" when nothing is.
+	Hint string
+}
+
+// match is one rule that speaks of an update, with the pattern that matched.
+type match struct {
+	rule    RefRule
+	pattern RefPattern
+}
+
+// Decide judges one update of repo. The order, for the rules of the one block
+// that governs repo:
+//
+//  1. No rule, no push.
+//  2. A deny that matches stands, whatever else matches.
+//  3. Otherwise an ask that matches stands, unless a push rule that matches is
+//     narrower: its pattern lies wholly inside the ask's. So `ask **` with
+//     `push agent/**` pushes agent branches and asks for the rest, and
+//     `push **` with `ask main` asks for main. Where neither pattern contains
+//     the other, ask stands.
+//  4. Otherwise a push that matches allows.
+func (r *Rules) Decide(repo Repo, u Update) Verdict {
+	block, err := r.block(repo)
+	if err != nil {
+		return Verdict{Reason: err.Error()}
+	}
+	if err := checkRef(u.Ref); err != nil {
+		return Verdict{Source: block.Source, Reason: err.Error()}
+	}
+	found := [3][]match{}
+	for _, rule := range block.Rules {
+		if !rule.speaksOf(u.Action) {
+			continue
+		}
+		// Each pattern stands for itself: a rule may name a wide and a narrow one.
+		for _, p := range rule.Refs {
+			if p.Match(u.Ref) {
+				found[rule.Kind] = append(found[rule.Kind], match{rule, p})
+			}
+		}
+	}
+	if denials := found[KindDeny]; len(denials) > 0 {
+		return denials[0].verdict(u, block)
+	}
+	for _, ask := range found[KindAsk] {
+		narrower := func(push match) bool { return push.pattern.within(ask.pattern) }
+		if !slices.ContainsFunc(found[KindPush], narrower) {
+			return ask.verdict(u, block)
+		}
+	}
+	if pushes := found[KindPush]; len(pushes) > 0 {
+		return pushes[0].verdict(u, block)
+	}
+	return Verdict{
+		Source: block.Source,
+		Reason: "no rule allows " + doing(u),
+		Hint:   block.hint(u),
+	}
+}
+
+func (m match) verdict(u Update, block RepoRules) Verdict {
+	v := Verdict{Kind: m.rule.Kind, Rule: m.rule.String(), Source: m.rule.Source, Reason: m.rule.Reason}
+	if v.Kind != KindPush {
+		v.Hint = block.hint(u)
+	}
+	if v.Reason != "" {
+		return v
+	}
+	switch v.Kind {
+	case KindPush:
+		v.Reason = doing(u) + " is allowed"
+	case KindAsk:
+		v.Reason = doing(u) + " needs approval"
+	default:
+		v.Reason = doing(u) + " is denied"
+	}
+	if v.Source != "" {
+		v.Reason += " (" + v.Source + ")"
+	}
+	return v
+}
+
+// doing names an update as the reasons do: "push to main", "deleting main".
+func doing(u Update) string {
+	if u.Action == ActionDelete {
+		return "deleting " + shortRef(u.Ref)
+	}
+	return "push to " + shortRef(u.Ref)
+}
+
+// hint lists what the block allows for the same action, so that a person or an
+// agent need not try.
+func (b RepoRules) hint(u Update) string {
+	var allowed []string
+	for _, kind := range []Kind{KindPush, KindAsk} {
+		for _, rule := range b.Rules {
+			if rule.Kind != kind || !rule.speaksOf(u.Action) {
+				continue
+			}
+			for _, p := range rule.Refs {
+				text := p.String()
+				if kind == KindAsk {
+					text += " (asks first)"
+				}
+				if !slices.Contains(allowed, text) {
+					allowed = append(allowed, text)
+				}
+			}
+		}
+	}
+	const most = 6
+	switch {
+	case len(allowed) == 0 && u.Action == ActionDelete:
+		return "deletions need a rule that names them, as in: push agent/** delete"
+	case len(allowed) == 0:
+		return ""
+	case len(allowed) > most:
+		allowed = append(allowed[:most], fmt.Sprintf("and %d more", len(allowed)-most))
+	}
+	if u.Action == ActionDelete {
+		return "deletions allowed here: " + strings.Join(allowed, ", ")
+	}
+	return "allowed here: " + strings.Join(allowed, ", ")
+}

@@ -1,0 +1,114 @@
+package gitgw
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// mintTime bounds one minting. It is not cut short by the client's death: a
+// request cancelled on its way may still make a token, which nobody could
+// revoke.
+const mintTime = 30 * time.Second
+
+// mint obtains the write token. The error is one line for git's output.
+func (p *push) mint(clientCtx context.Context) (Token, error) {
+	if p.g.Minter == nil {
+		return Token{}, errors.New("no push token: no token source is configured")
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(clientCtx), mintTime)
+	defer cancel()
+	token, err := p.g.Minter.Mint(ctx, p.up.repo, Write)
+	if err == nil && token.IsZero() {
+		err = &MintError{Reason: "the token source gave none"}
+	}
+	if err == nil {
+		return token, nil
+	}
+	p.g.log().Warn("no push token", attrs(p.caller, p.up.repo, err)...)
+	reason := "the token source failed"
+	var told *MintError
+	if errors.As(err, &told) {
+		reason = told.Reason
+	}
+	return Token{}, errors.New("no push token: " + reason)
+}
+
+// revoke ends the write token, whatever became of the push and its client.
+// Failure is logged and no concern of the client's: the token ends by itself.
+func (p *push) revoke(clientCtx context.Context, t Token) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(clientCtx), p.limits.Revoke)
+	defer cancel()
+	if err := p.g.Minter.Revoke(ctx, t); err != nil {
+		p.g.log().Warn("push token was not revoked", append(attrs(p.caller, p.up.repo, err), slog.String("token_id", t.ID()))...)
+		return
+	}
+	p.record.Revoked = true
+}
+
+// failedPush answers a push that got no 200 from the forge.
+func (p *push) failedPush(up *upload, err error) bool {
+	var e *upstreamError
+	if errors.As(err, &e) {
+		p.record.UpstreamStatus = e.status
+	}
+	p.body.stop()
+	if lost := p.body.err(); lost != nil && !up.whole.Load() {
+		// The forge saw the upload end early and changes nothing.
+		p.end(Aborted, lost.Error())
+		return false
+	}
+	p.g.log().Warn("push failed", attrs(p.caller, p.up.repo, err)...)
+	if errors.Is(err, errInflated) {
+		return p.fail(Malformed, p.g.notice("malformed push: "+errInflated.Error()))
+	}
+	if up.whole.Load() && (e == nil || e.status == 0) {
+		return p.fail(Unknown, p.g.notice(err.Error()+" before it reported; fetch to see whether the push arrived"))
+	}
+	return p.fail(Failed, p.g.notice(err.Error()))
+}
+
+// brokenReport ends a push whose report broke off. What the forge did say is
+// passed on as a report that names no other ref, so that git shows
+// `[remote failure] … (remote failed to report status)` instead of nothing, and
+// then the connection is aborted, so that nobody takes it for a good answer.
+func (p *push) brokenReport(y *relay, up *upload, err error) bool {
+	p.g.log().Warn("report broke off", attrs(p.caller, p.up.repo, err)...)
+	p.body.stop()
+	text := p.g.notice(p.up.forge.Host + " broke off before it had reported; fetch to see whether the push arrived")
+	p.end(Unknown, text)
+	if !up.whole.Load() {
+		text = p.g.notice(p.up.forge.Host + " broke off before it had the whole push; nothing was pushed")
+		p.end(Failed, text)
+	}
+	_ = p.body.drain()
+	if lost := p.body.err(); lost != nil && !up.whole.Load() {
+		p.end(Aborted, lost.Error())
+		return false
+	}
+	p.rep.progress(text + "\n")
+	if y.unpack == "" {
+		p.rep.line("unpack ok")
+	}
+	p.rep.end()
+	return false
+}
+
+// conclude reads the outcome from a complete report.
+func (p *push) conclude(y *relay) {
+	p.end(Accepted, "")
+	if y.unpack != "ok" {
+		p.end(Failed, "unpack "+y.unpack)
+	}
+	for i := range p.record.Refs {
+		switch r := &p.record.Refs[i]; r.Result {
+		case "ok":
+		case "ng":
+			p.end(Failed, r.Ref+": "+r.Message)
+			return
+		default:
+			p.end(Unknown, p.up.forge.Host+" did not report on "+r.Ref)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package gitgw
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Gateway answers the push half of smart HTTP under /HOST/OWNER/NAME[.git]/.
+// Its fields are set before the first request and not changed after; it is safe
+// for concurrent use.
+type Gateway struct {
+	// Forges are the hosts it pushes to. Empty means github.com alone.
+	Forges []Forge
+	// Rules decide. nil denies everything.
+	Rules *Rules
+	// Minter makes the write tokens. Without one every push that the rules allow
+	// fails, and says so.
+	Minter Minter
+	// Approver answers ask rules. Without one they deny.
+	Approver Approver
+	// Prefix begins every policy refusal, by default "Control Center policy".
+	// Notices that are no policy begin with the same words without " policy".
+	Prefix string
+	// Record gets one record for each push, from the push's own goroutine. May
+	// be nil.
+	Record func(Push)
+	// Log gets what went wrong on the forge's side. nil discards.
+	Log    *slog.Logger
+	Limits Limits
+	// Transport reaches the forges. By default one that uses no proxy settings
+	// of the environment. It must not follow redirects or add credentials.
+	Transport http.RoundTripper
+
+	once     sync.Once
+	fallback *http.Transport
+}
+
+var _ http.Handler = (*Gateway)(nil)
+
+// ServeHTTP answers one request. The caller must be in its context.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	caller, ok := CallerFrom(r.Context())
+	if !ok {
+		g.text(w, http.StatusForbidden, "this connection belongs to no run")
+		return
+	}
+	route, err := parseRoute(r)
+	if err != nil {
+		g.text(w, http.StatusNotFound, err.Error())
+		return
+	}
+	forge, ok := g.forge(route.repo.Host())
+	if !ok {
+		g.text(w, http.StatusNotFound, route.repo.Host()+" is not a forge that this gateway knows")
+		return
+	}
+	up := &upstream{forge: forge, repo: route.repo, rt: g.transport()}
+	switch route.service {
+	case serviceRefs:
+		// git shows this text; for a push that is refused here it asks no further.
+		if !caller.mayName(route.repo) {
+			g.refuseRefs(w, r, caller, route.repo, nil)
+			return
+		}
+		g.advertise(w, r, caller, up)
+	case serviceReceive:
+		g.receivePack(w, r, caller, up)
+	case serviceFetch:
+		g.text(w, http.StatusForbidden, "this gateway takes pushes only; fetch from "+forge.Host+" with the run's read token")
+	case serviceDumb:
+		g.text(w, http.StatusForbidden, "this gateway speaks smart HTTP only (is GIT_SMART_HTTP set?)")
+	case serviceLFSLocks, serviceLFSBatch:
+		g.lfs(w, r, caller, route)
+	default:
+		g.text(w, http.StatusMethodNotAllowed, "method "+printable(r.Method, 16)+" is not used here")
+	}
+}
+
+// refuseRefs answers a request for refs that leads to no push: err says why the
+// forge did not list them, nil means that the repository is not the caller's.
+// It is the push's only request, so it is also where its record is written.
+func (g *Gateway) refuseRefs(w http.ResponseWriter, r *http.Request, caller Caller, repo Repo, err error) {
+	record := Push{
+		Time: time.Now(), Session: caller.Session, Agent: caller.Agent, Workspace: caller.Workspace,
+		Repository: repo, Outcome: Refused, Reason: g.foreign(repo),
+	}
+	status := http.StatusForbidden
+	if err != nil {
+		if r.Context().Err() != nil {
+			return // nobody is there to read it
+		}
+		g.log().Warn("refs not listed", attrs(caller, repo, err)...)
+		status, record.Outcome = http.StatusBadGateway, Failed
+		record.Reason = err.Error()
+		var up *upstreamError
+		if errors.As(err, &up) {
+			record.UpstreamStatus = up.status
+		}
+	}
+	record.Reason = (&redactor{}).line(record.Reason)
+	g.recorded(record)
+	g.text(w, status, record.Reason)
+}
+
+// text answers a request that is not the POST of a push. git shows text/plain
+// as `remote:` lines, and nothing of other types.
+func (g *Gateway) text(w http.ResponseWriter, status int, reason string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-cache")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(g.notice((&redactor{}).line(reason)) + "\n"))
+}
+
+// policy words a refusal that a rule or an approver made.
+func (g *Gateway) policy(reason string) string { return g.prefix() + ": " + reason }
+
+// notice words everything else, so that people do not look for a rule.
+func (g *Gateway) notice(reason string) string {
+	return strings.TrimSuffix(g.prefix(), " policy") + ": " + reason
+}
+
+func (g *Gateway) prefix() string { return orDefault(g.Prefix, "Control Center policy") }
+
+// foreign is why a repository is not pushed to at all.
+func (g *Gateway) foreign(repo Repo) string {
+	return repo.FullName() + " is not this run's repository or a linked one"
+}
+
+func (g *Gateway) forge(host string) (Forge, bool) {
+	if len(g.Forges) == 0 && host == "github.com" {
+		return GitHub(), true
+	}
+	for _, f := range g.Forges {
+		if f.Host == host {
+			return f, true
+		}
+	}
+	return Forge{}, false
+}
+
+// transport reaches the forges. HTTP/1.1 only: a pack streamed over HTTP/2 is
+// held to windows that make large pushes slower, and gains nothing.
+func (g *Gateway) transport() http.RoundTripper {
+	if g.Transport != nil {
+		return g.Transport
+	}
+	g.once.Do(func() {
+		g.fallback = &http.Transport{
+			Proxy:               nil,
+			DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			TLSHandshakeTimeout: 10 * time.Second,
+			MaxIdleConnsPerHost: 8,
+			IdleConnTimeout:     90 * time.Second,
+			DisableCompression:  true, // what comes is what the forge sent
+			WriteBufferSize:     64 << 10,
+			ReadBufferSize:      64 << 10,
+			Protocols:           http1(),
+		}
+	})
+	return g.fallback
+}
+
+func http1() *http.Protocols {
+	var p http.Protocols
+	p.SetHTTP1(true)
+	return &p
+}
+
+// Close drops idle connections to the forges. Pushes under way go on.
+func (g *Gateway) Close() error {
+	g.once.Do(func() {})
+	if g.fallback != nil {
+		g.fallback.CloseIdleConnections()
+	}
+	return nil
+}
+
+func (g *Gateway) log() *slog.Logger {
+	if g.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return g.Log
+}
+
+// recorded writes a push's record and its one line in the log.
+func (g *Gateway) recorded(p Push) {
+	g.log().Info("push", slog.Any("push", p))
+	if g.Record != nil {
+		g.Record(p)
+	}
+}
+
+// attrs says whose trouble it is. The error's text is cleaned here, since it
+// may hold what a forge sent.
+func attrs(c Caller, repo Repo, err error) []any {
+	return []any{
+		slog.String("session", c.Session),
+		slog.String("repository", repo.String()),
+		slog.String("error", (&redactor{}).text(err.Error())),
+	}
+}
+
+// look is the token an advertisement is fetched with.
+type look struct {
+	token  Token
+	pauses []time.Duration // for a token too young to be known everywhere
+	revoke func(context.Context)
+}
+
+func (l look) release(ctx context.Context) {
+	if l.revoke != nil {
+		l.revoke(ctx)
+	}
+}
+
+// lookToken finds a token that can read repo: the run's own, or one minted to
+// read, or none, which still serves public repositories. Never one that writes.
+func (g *Gateway) lookToken(ctx context.Context, caller Caller, repo Repo) look {
+	if caller.ReadToken != nil {
+		if t, ok := caller.ReadToken(ctx, repo); ok && !t.IsZero() {
+			return look{token: t}
+		}
+	}
+	if g.Minter == nil {
+		return look{}
+	}
+	mintCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mintTime)
+	defer cancel()
+	t, err := g.Minter.Mint(mintCtx, repo, Look)
+	if err != nil || t.IsZero() {
+		if err != nil {
+			g.log().Info("no token to list refs", attrs(caller, repo, err)...)
+		}
+		return look{}
+	}
+	limits := g.Limits.withDefaults()
+	return look{token: t, pauses: limits.Retry, revoke: func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.Revoke)
+		defer cancel()
+		if err := g.Minter.Revoke(ctx, t); err != nil {
+			g.log().Warn("token to list refs was not revoked", attrs(caller, repo, err)...)
+		}
+	}}
+}

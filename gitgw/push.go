@@ -1,0 +1,315 @@
+package gitgw
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// push is one POST to git-receive-pack on its way through the gateway.
+type push struct {
+	g      *Gateway
+	caller Caller
+	up     *upstream
+	limits Limits
+	body   *clientBody
+	rep    *reporter
+	redact redactor
+	head   *Head
+	hints  []string // what the rules would allow, for the refs they deny
+	record Push
+}
+
+// receivePack handles a push from its first byte to its audit record.
+func (g *Gateway) receivePack(w http.ResponseWriter, r *http.Request, caller Caller, up *upstream) {
+	started := time.Now()
+	limits := g.Limits.withDefaults()
+	rc := http.NewResponseController(w)
+	// Without it, Go's server reads the body itself before the first answer. On
+	// other protocols the two directions are independent anyway.
+	_ = rc.EnableFullDuplex()
+	body, err := newClientBody(rc, r, limits.Stall)
+	p := &push{g: g, caller: caller, up: up, limits: limits, body: body, rep: newReporter(w, rc, limits.Stall)}
+	p.record = Push{
+		Time: started, Session: caller.Session, Agent: caller.Agent, Workspace: caller.Workspace,
+		Repository: up.repo,
+	}
+	sound := p.run(r.Context(), err)
+	p.record.Duration = time.Since(started)
+	p.record.ClientGone = p.rep.lost != nil || p.body.err() != nil
+	if p.record.Outcome != "" {
+		g.recorded(p.record)
+	}
+	_ = rc.SetWriteDeadline(time.Time{})
+	if !sound || p.rep.begun && !p.rep.done {
+		// Closing the connection is the only honest end for a report that cannot
+		// be finished, and for a client that is still sending.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// run takes the push through its stages. It reports whether the connection may
+// be used on. clientCtx ends with the client's connection.
+func (p *push) run(clientCtx context.Context, encoding error) bool {
+	if encoding != nil {
+		return p.malformed(&HeadError{Reason: encoding.Error(), Head: &Head{}})
+	}
+	head, err := readHead(p.body, p.limits)
+	var bad *HeadError
+	switch {
+	case errors.As(err, &bad):
+		return p.malformed(bad)
+	case err != nil:
+		p.end(Aborted, err.Error())
+		return false
+	}
+	p.head = head
+	p.rep.shape(head.Capabilities)
+	p.record.ClientAgent = head.Capabilities.Agent
+	if head.Empty() {
+		// The credential probe of a large push, or a shallow clone with nothing
+		// new. There is nothing to report on, so there is no report.
+		err := p.body.drain()
+		p.rep.begin()
+		p.rep.done = true
+		return p.rep.flush() == nil && err == nil
+	}
+	if !p.judge() {
+		return p.deny()
+	}
+	if sound, ok := p.approved(clientCtx); !ok {
+		return sound
+	}
+	if !head.DeletesOnly() {
+		start, err := p.body.peek(12)
+		if err != nil && p.body.err() != nil {
+			p.end(Aborted, p.body.err().Error())
+			return false
+		}
+		if p.record.Objects, err = packObjects(start); err != nil {
+			return p.fail(Malformed, p.g.notice("malformed push: "+err.Error()))
+		}
+	}
+	return p.forward(clientCtx)
+}
+
+// end notes how the push ended.
+func (p *push) end(outcome Outcome, reason string) {
+	p.record.Outcome, p.record.Reason = outcome, p.redact.line(reason)
+}
+
+// judge asks the rules about every ref and reports whether none is denied. The
+// decision is about exactly the head that will be encoded for the forge.
+func (p *push) judge() bool {
+	ours := p.caller.mayName(p.up.repo)
+	clean := ours && p.head.Capabilities.reports()
+	p.record.Refs = make([]PushedRef, len(p.head.Updates))
+	for i, u := range p.head.Updates {
+		v := Verdict{Reason: p.g.foreign(p.up.repo)}
+		if ours {
+			v = p.g.Rules.Decide(p.up.repo, u)
+		}
+		p.record.Refs[i] = PushedRef{RefVerdict: RefVerdict{
+			Ref: u.Ref, Action: u.Action, Old: u.Old, New: u.New,
+			Verdict: v.Kind, Rule: v.Rule, Source: v.Source, Reason: v.Reason,
+		}}
+		if v.Kind == KindDeny {
+			clean = false
+			p.hint(v.Hint)
+		}
+	}
+	return clean
+}
+
+// deny refuses the whole push because judge found a reason to: naming the refs
+// at fault, and saying of the others that they were refused with them. Half a
+// push is harder to understand than none, and the refused objects would reach
+// the forge with the other half.
+func (p *push) deny() bool {
+	if !p.caller.mayName(p.up.repo) {
+		return p.fail(Refused, p.g.notice(p.g.foreign(p.up.repo)))
+	}
+	denied := func(r PushedRef) bool { return r.Verdict == KindDeny }
+	first := slices.IndexFunc(p.record.Refs, denied)
+	if first < 0 {
+		// Every rule agreed, but the client could not be told what became of it.
+		return p.fail(Refused, p.g.notice("this client asks for no status report; a push without one is not accepted"))
+	}
+	return p.refuse(Refused, p.g.policy(p.record.Refs[first].Reason), p.hints, func(r PushedRef) string {
+		if denied(r) {
+			return p.g.policy(r.Reason)
+		}
+		return p.g.policy("another ref in this push was refused")
+	})
+}
+
+// hint gathers a few distinct hints.
+func (p *push) hint(text string) {
+	if text != "" && len(p.hints) < 3 && !slices.Contains(p.hints, p.g.notice(text)) {
+		p.hints = append(p.hints, p.g.notice(text))
+	}
+}
+
+// approved settles the refs that need a yes. When ok is false the push is over
+// and sound says whether the connection is.
+func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
+	needed := false
+	for _, r := range p.record.Refs {
+		needed = needed || r.Verdict == KindAsk
+	}
+	if !needed {
+		return true, true
+	}
+	if p.g.Approver == nil || !p.g.Approver.Connected() {
+		return p.fail(Refused, p.g.policy("needs approval and no approver is connected")), false
+	}
+	answer, err := p.ask(clientCtx)
+	p.record.Approver = answer.By
+	switch {
+	case errors.Is(err, errClientGone):
+		p.end(Aborted, err.Error())
+		return false, false
+	case err != nil:
+		return p.fail(Refused, p.g.policy("needs approval: "+err.Error())), false
+	case !answer.Allowed:
+		reason := "approval was refused"
+		if answer.By != "" {
+			reason += " by " + answer.By
+		}
+		if answer.Reason != "" {
+			reason += ": " + answer.Reason
+		}
+		return p.fail(Refused, p.g.policy(reason)), false
+	}
+	return true, true
+}
+
+// fail refuses every ref with the same words.
+func (p *push) fail(outcome Outcome, text string) bool {
+	return p.refuse(outcome, text, nil, func(PushedRef) string { return text })
+}
+
+// refuse reads the request to its end and then answers with a complete report.
+// Answered earlier, git takes the answer for a broken connection and prints
+// "Everything up-to-date".
+func (p *push) refuse(outcome Outcome, reason string, hints []string, why func(PushedRef) string) bool {
+	p.end(outcome, reason)
+	drained := p.body.drain()
+	for _, h := range hints {
+		p.rep.progress(p.redact.line(h) + "\n")
+	}
+	if !p.rep.status {
+		p.rep.fatal(p.redact.line(reason))
+		return drained == nil && p.rep.lost == nil
+	}
+	// "unpack" with anything but ok would add an error line that says less.
+	p.rep.line("unpack ok")
+	for _, r := range p.record.Refs {
+		p.rep.line("ng " + r.Ref + " " + p.redact.line(why(r)))
+	}
+	p.rep.end()
+	return drained == nil && p.rep.lost == nil
+}
+
+// malformed refuses a push whose head could not be read, in the shape the
+// client asked for as far as that was read.
+func (p *push) malformed(bad *HeadError) bool {
+	text := p.g.notice(bad.Error())
+	p.head = bad.Head
+	p.record.ClientAgent = bad.Head.Capabilities.Agent
+	for _, ref := range bad.Refs {
+		p.record.Refs = append(p.record.Refs, PushedRef{RefVerdict: RefVerdict{Ref: ref, Reason: bad.Reason}})
+	}
+	p.rep.shape(bad.Head.Capabilities)
+	if !p.rep.status && p.rep.band == 0 {
+		// Nothing was read that says what the client understands. Side-band 3 is
+		// what every current client asks for and shows.
+		p.rep.band = maxSideBand64k
+	}
+	return p.refuse(Malformed, text, []string{text}, func(PushedRef) string { return text })
+}
+
+// forward mints, proves the token, sends the push and relays the answer.
+func (p *push) forward(clientCtx context.Context) bool {
+	token, err := p.mint(clientCtx)
+	if err != nil {
+		return p.fail(Failed, p.g.notice(err.Error()))
+	}
+	defer p.revoke(clientCtx, token)
+	p.record.TokenID = token.ID()
+	p.redact.know(token)
+
+	offered, err := retrying(clientCtx, p.limits.Retry, func(error) {
+		p.rep.progress(p.g.notice("waiting for "+p.up.forge.Host+" to accept the new token") + "\n")
+		_ = p.rep.flush()
+	}, func() (Capabilities, error) { return p.up.preflight(clientCtx, token) })
+	switch {
+	case clientCtx.Err() != nil:
+		p.end(Aborted, errClientGone.Error())
+		return false
+	case err != nil:
+		return p.fail(Failed, p.g.notice(err.Error()))
+	}
+	caps := p.head.Capabilities.forUpstream(offered)
+	if lacks := missing(p.head.Capabilities, caps, offered); lacks != "" {
+		return p.fail(Failed, p.g.notice(p.up.forge.Host+" "+lacks))
+	}
+	head := *p.head
+	head.Capabilities = caps
+	var encoded bytes.Buffer
+	if err := head.Encode(&encoded); err != nil {
+		return p.fail(Failed, p.g.notice(err.Error()))
+	}
+
+	// From here on the push outlives its client: once the forge has the last
+	// byte, the refs move whether or not anybody waits, and the audit wants to
+	// know. A client that dies earlier is noticed where its pack is read.
+	total, cancel := context.WithTimeout(context.WithoutCancel(clientCtx), p.limits.Total)
+	defer cancel()
+	ctx, dog, rest := newWatchdog(total, p.limits.Upstream)
+	defer rest()
+	up := &upload{head: bytes.NewReader(encoded.Bytes()), moved: dog.touch}
+	size := int64(-1)
+	if head.DeletesOnly() {
+		// Some clients append an empty pack; receive-pack does not expect one.
+		size = int64(encoded.Len())
+	} else {
+		up.pack = p.body
+	}
+	resp, err := p.up.push(ctx, up, size, token)
+	defer func() { p.record.PackBytes = up.sent.Load() }()
+	if err != nil {
+		return p.failedPush(up, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	p.record.UpstreamStatus = resp.StatusCode
+	y := newRelay(p.rep, &p.redact, touchingReader{resp.Body, dog.touch}, caps.SideBand64k, p.head.Capabilities.ReportStatusV2, p.record.Refs)
+	if err := y.run(); err != nil {
+		return p.brokenReport(y, up, err)
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+	drained := p.body.drain()
+	p.rep.end()
+	p.conclude(y)
+	return drained == nil && p.rep.lost == nil
+}
+
+// missing says what the forge lacks of what the client needs, "" for nothing.
+func missing(client, agreed, offered Capabilities) string {
+	switch {
+	case client.Atomic && !agreed.Atomic:
+		return "does not support --atomic push"
+	case client.PushOptions && !agreed.PushOptions:
+		return "does not support push options"
+	case offered.format() != client.format():
+		return fmt.Sprintf("has a %s repository, and this one is %s", offered.format(), client.format())
+	case !agreed.reports():
+		return "sends no status report"
+	}
+	return ""
+}

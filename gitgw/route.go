@@ -1,0 +1,96 @@
+package gitgw
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// service is what a request asks of a repository.
+type service uint8
+
+const (
+	serviceMethod   service = iota // a known path with the wrong method
+	serviceRefs                    // the advertisement for a push
+	serviceReceive                 // a push
+	serviceFetch                   // anything of upload-pack
+	serviceDumb                    // info/refs of the protocol before smart HTTP
+	serviceLFSLocks                // Git LFS asking for locks
+	serviceLFSBatch                // Git LFS asking where to put objects
+)
+
+type route struct {
+	repo    Repo
+	service service
+}
+
+// parseRoute reads /HOST/OWNER/NAME[.git]/SERVICE. Each segment is decoded
+// once, by itself, so that an encoded slash cannot make another path; then the
+// name must be plain. Empty and dotted segments, which reach a server through
+// git, are not tidied up but refused: the path then means what it looks like.
+func parseRoute(r *http.Request) (route, error) {
+	raw, ok := strings.CutPrefix(r.URL.EscapedPath(), "/")
+	if !ok {
+		return route{}, errors.New("want /HOST/OWNER/NAME.git/…")
+	}
+	parts := strings.Split(raw, "/")
+	for i, part := range parts {
+		plain, err := url.PathUnescape(part)
+		if err != nil || plain == "" || plain == "." || plain == ".." || strings.ContainsAny(plain, "/\\\x00") {
+			return route{}, fmt.Errorf("path segment %s is not part of a repository's address", quote(part))
+		}
+		parts[i] = plain
+	}
+	if len(parts) < 4 {
+		return route{}, errors.New("want /HOST/OWNER/NAME.git/…")
+	}
+	repo, err := newRepo(parts[0], parts[1], parts[2])
+	if err != nil {
+		return route{}, err
+	}
+	to := route{repo: repo}
+	switch rest := strings.Join(parts[3:], "/"); rest {
+	case "info/refs":
+		to.service, err = refsService(r)
+		return to, err
+	case "git-receive-pack":
+		to.service = ifMethod(r, http.MethodPost, serviceReceive)
+	case "git-upload-pack":
+		to.service = serviceFetch
+	case "info/lfs/objects/batch":
+		to.service = ifMethod(r, http.MethodPost, serviceLFSBatch)
+	default:
+		if rest == "info/lfs/locks" || strings.HasPrefix(rest, "info/lfs/locks/") {
+			to.service = serviceLFSLocks
+			break
+		}
+		return route{}, fmt.Errorf("%s is not served here", quote(rest))
+	}
+	return to, nil
+}
+
+// refsService reads the query, which must name one service and nothing else.
+func refsService(r *http.Request) (service, error) {
+	if r.Method != http.MethodGet {
+		return serviceMethod, nil
+	}
+	switch r.URL.RawQuery {
+	case "service=git-receive-pack":
+		return serviceRefs, nil
+	case "service=git-upload-pack":
+		return serviceFetch, nil
+	case "":
+		return serviceDumb, nil
+	default:
+		return 0, fmt.Errorf("query %s is not known", quote(r.URL.RawQuery))
+	}
+}
+
+func ifMethod(r *http.Request, method string, s service) service {
+	if r.Method != method {
+		return serviceMethod
+	}
+	return s
+}

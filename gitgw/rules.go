@@ -1,0 +1,231 @@
+package gitgw
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Kind is what a rule says. The zero value denies.
+type Kind uint8
+
+// The verdicts, in the words of the configuration.
+const (
+	KindDeny Kind = iota
+	KindAsk
+	KindPush
+)
+
+// String is the configuration's word.
+func (k Kind) String() string {
+	switch k {
+	case KindPush:
+		return "push"
+	case KindAsk:
+		return "ask"
+	default:
+		return "deny"
+	}
+}
+
+// MarshalText writes the configuration's word.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads push, ask or deny and nothing else.
+func (k *Kind) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "push":
+		*k = KindPush
+	case "ask":
+		*k = KindAsk
+	case "deny":
+		*k = KindDeny
+	default:
+		return fmt.Errorf("parse verdict %q: want push, ask or deny", text)
+	}
+	return nil
+}
+
+// Action is what one command does to its ref, as far as the command says: the
+// old id is the client's claim, which the forge's own compare-and-swap checks.
+type Action uint8
+
+// The actions. A forced update looks like any update in a command list, so it
+// is not an action of its own here.
+const (
+	ActionCreate Action = iota + 1
+	ActionUpdate
+	ActionDelete
+)
+
+// String is the configuration's word.
+func (a Action) String() string {
+	switch a {
+	case ActionCreate:
+		return "create"
+	case ActionUpdate:
+		return "update"
+	case ActionDelete:
+		return "delete"
+	default:
+		return "unknown"
+	}
+}
+
+// MarshalText writes the configuration's word.
+func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads create, update or delete.
+func (a *Action) UnmarshalText(text []byte) error {
+	parsed, ok := parseAction(string(text))
+	if !ok {
+		return fmt.Errorf("parse action %q: want create, update or delete", text)
+	}
+	*a = parsed
+	return nil
+}
+
+func parseAction(word string) (Action, bool) {
+	for a := ActionCreate; a <= ActionDelete; a++ {
+		if word == a.String() {
+			return a, true
+		}
+	}
+	return 0, false
+}
+
+// RefRule is one line of a repository's block, as in
+//
+//	push agent/**
+//	push agent/** delete
+//	ask main release/*
+//	deny tag:*
+//
+// Without actions, push and ask speak of creations and updates, and deny of
+// everything: a deletion loses what others may need, so it is allowed only by a
+// rule that names it. With actions, a rule speaks of exactly those.
+type RefRule struct {
+	Kind    Kind
+	Refs    []RefPattern
+	Actions []Action
+	// Reason is shown in git's output instead of the words made from the rule.
+	Reason string
+	// Source is where the rule was written, as in "Caddyfile:41".
+	Source string
+}
+
+// ParseRefRule reads a rule's words after the verdict: patterns and actions in
+// any order. A branch whose name is an action's is written refs/heads/delete.
+func ParseRefRule(verdict string, words []string, source string) (RefRule, error) {
+	rule := RefRule{Source: source}
+	if err := rule.Kind.UnmarshalText([]byte(verdict)); err != nil {
+		return RefRule{}, err
+	}
+	for _, word := range words {
+		if word == "force" {
+			return RefRule{}, fmt.Errorf("parse rule %q: force cannot be told from update here", verdict+" "+strings.Join(words, " "))
+		}
+		if action, ok := parseAction(word); ok {
+			rule.Actions = append(rule.Actions, action)
+			continue
+		}
+		pattern, err := ParseRefPattern(word)
+		if err != nil {
+			return RefRule{}, err
+		}
+		rule.Refs = append(rule.Refs, pattern)
+	}
+	if len(rule.Refs) == 0 {
+		return RefRule{}, fmt.Errorf("parse rule %q: names no ref", strings.TrimSpace(verdict+" "+strings.Join(words, " ")))
+	}
+	return rule, nil
+}
+
+// String is the rule as it would be written.
+func (r RefRule) String() string {
+	words := []string{r.Kind.String()}
+	for _, p := range r.Refs {
+		words = append(words, p.String())
+	}
+	for _, a := range r.Actions {
+		words = append(words, a.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// speaksOf reports whether the rule's actions include action.
+func (r RefRule) speaksOf(action Action) bool {
+	for _, a := range r.Actions {
+		if a == action {
+			return true
+		}
+	}
+	return len(r.Actions) == 0 && (r.Kind == KindDeny || action == ActionCreate || action == ActionUpdate)
+}
+
+// RepoRules is one repository block.
+type RepoRules struct {
+	Pattern RepoPattern
+	Rules   []RefRule
+	// Source is where the block begins, as in "Caddyfile:40".
+	Source string
+}
+
+// Rules decides pushes. It is immutable and safe for concurrent use; a nil
+// *Rules denies everything.
+type Rules struct{ blocks []RepoRules }
+
+// NewRules holds blocks together. Two blocks for the same pattern are an error,
+// since one of them would never speak.
+func NewRules(blocks ...RepoRules) (*Rules, error) {
+	seen := make(map[RepoPattern]string, len(blocks))
+	for _, b := range blocks {
+		if b.Pattern == (RepoPattern{}) {
+			return nil, errors.New("compile rules: a block without repository")
+		}
+		if first, twice := seen[b.Pattern]; twice {
+			return nil, fmt.Errorf("compile rules: %s is named at %s and again at %s", b.Pattern, first, b.Source)
+		}
+		seen[b.Pattern] = b.Source
+	}
+	return &Rules{blocks: append([]RepoRules(nil), blocks...)}, nil
+}
+
+// block finds the one block that governs repo: the most specific pattern (see
+// RepoPattern.rank). Blocks are not merged. Two equally specific blocks leave
+// the question open, and an open question denies.
+func (r *Rules) block(repo Repo) (RepoRules, error) {
+	if r == nil {
+		return RepoRules{}, errors.New("no push rules are configured")
+	}
+	var best RepoRules
+	var rank [3]int
+	found, tie := false, ""
+	for _, b := range r.blocks {
+		if !b.Pattern.Match(repo) {
+			continue
+		}
+		switch next := b.Pattern.rank(); {
+		case !found || less(rank, next):
+			best, rank, found, tie = b, next, true, ""
+		case rank == next:
+			tie = b.Source
+		}
+	}
+	switch {
+	case !found:
+		return RepoRules{}, fmt.Errorf("no rule names %s", repo.FullName())
+	case tie != "":
+		return RepoRules{}, fmt.Errorf("the blocks at %s and %s match %s equally well", best.Source, tie, repo.FullName())
+	}
+	return best, nil
+}
+
+func less(a, b [3]int) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return a[i] < b[i]
+		}
+	}
+	return false
+}
