@@ -88,7 +88,7 @@ func (p *push) question(limit time.Duration) Question {
 func (p *push) describe(q Question) string {
 	var asked []string
 	for _, r := range q.Refs {
-		if r.Verdict == KindAsk {
+		if r.Verdict == Ask {
 			asked = append(asked, doing(Update{Ref: r.Ref, Action: r.Action}))
 		}
 	}

@@ -57,16 +57,16 @@ func (r *Rules) Decide(repo Repo, u Update) Verdict {
 			}
 		}
 	}
-	if denials := found[KindDeny]; len(denials) > 0 {
+	if denials := found[Deny]; len(denials) > 0 {
 		return denials[0].verdict(u, block)
 	}
-	for _, ask := range found[KindAsk] {
+	for _, ask := range found[Ask] {
 		narrower := func(push match) bool { return push.pattern.within(ask.pattern) }
-		if !slices.ContainsFunc(found[KindPush], narrower) {
+		if !slices.ContainsFunc(found[Allow], narrower) {
 			return ask.verdict(u, block)
 		}
 	}
-	if pushes := found[KindPush]; len(pushes) > 0 {
+	if pushes := found[Allow]; len(pushes) > 0 {
 		return pushes[0].verdict(u, block)
 	}
 	return Verdict{
@@ -78,16 +78,16 @@ func (r *Rules) Decide(repo Repo, u Update) Verdict {
 
 func (m match) verdict(u Update, block RepoRules) Verdict {
 	v := Verdict{Kind: m.rule.Kind, Rule: m.rule.String(), Source: m.rule.Source, Reason: m.rule.Reason}
-	if v.Kind != KindPush {
+	if v.Kind != Allow {
 		v.Hint = block.hint(u)
 	}
 	if v.Reason != "" {
 		return v
 	}
 	switch v.Kind {
-	case KindPush:
+	case Allow:
 		v.Reason = doing(u) + " is allowed"
-	case KindAsk:
+	case Ask:
 		v.Reason = doing(u) + " needs approval"
 	default:
 		v.Reason = doing(u) + " is denied"
@@ -110,14 +110,14 @@ func doing(u Update) string {
 // agent need not try.
 func (b RepoRules) hint(u Update) string {
 	var allowed []string
-	for _, kind := range []Kind{KindPush, KindAsk} {
+	for _, kind := range []Kind{Allow, Ask} {
 		for _, rule := range b.Rules {
 			if rule.Kind != kind || !rule.speaksOf(u.Action) {
 				continue
 			}
 			for _, p := range rule.Refs {
 				text := p.String()
-				if kind == KindAsk {
+				if kind == Ask {
 					text += " (asks first)"
 				}
 				if !slices.Contains(allowed, text) {

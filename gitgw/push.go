@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"time"
@@ -118,7 +119,7 @@ func (p *push) judge() bool {
 			Ref: u.Ref, Action: u.Action, Old: u.Old, New: u.New,
 			Verdict: v.Kind, Rule: v.Rule, Source: v.Source, Reason: v.Reason,
 		}}
-		if v.Kind == KindDeny {
+		if v.Kind == Deny {
 			clean = false
 			p.hint(v.Hint)
 		}
@@ -134,7 +135,7 @@ func (p *push) deny() bool {
 	if !p.caller.mayName(p.up.repo) {
 		return p.fail(Refused, p.g.notice(p.g.foreign(p.up.repo)))
 	}
-	denied := func(r PushedRef) bool { return r.Verdict == KindDeny }
+	denied := func(r PushedRef) bool { return r.Verdict == Deny }
 	first := slices.IndexFunc(p.record.Refs, denied)
 	if first < 0 {
 		// Every rule agreed, but the client could not be told what became of it.
@@ -160,7 +161,7 @@ func (p *push) hint(text string) {
 func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
 	needed := false
 	for _, r := range p.record.Refs {
-		needed = needed || r.Verdict == KindAsk
+		needed = needed || r.Verdict == Ask
 	}
 	if !needed {
 		return true, true
@@ -175,6 +176,7 @@ func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
 		p.end(Aborted, err.Error())
 		return false, false
 	case err != nil:
+		p.g.log().Warn("no answer from the approver", append(attrs(p.caller, p.up.repo, err), slog.Any("cause", errors.Unwrap(err)))...)
 		return p.fail(Refused, p.g.policy("needs approval: "+err.Error())), false
 	case !answer.Allowed:
 		reason := "approval was refused"

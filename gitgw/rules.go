@@ -11,17 +11,17 @@ type Kind uint8
 
 // The verdicts, in the words of the configuration.
 const (
-	KindDeny Kind = iota
-	KindAsk
-	KindPush
+	Deny Kind = iota
+	Ask
+	Allow
 )
 
 // String is the configuration's word.
 func (k Kind) String() string {
 	switch k {
-	case KindPush:
+	case Allow:
 		return "push"
-	case KindAsk:
+	case Ask:
 		return "ask"
 	default:
 		return "deny"
@@ -35,11 +35,11 @@ func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 func (k *Kind) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "push":
-		*k = KindPush
+		*k = Allow
 	case "ask":
-		*k = KindAsk
+		*k = Ask
 	case "deny":
-		*k = KindDeny
+		*k = Deny
 	default:
 		return fmt.Errorf("parse verdict %q: want push, ask or deny", text)
 	}
@@ -160,7 +160,7 @@ func (r RefRule) speaksOf(action Action) bool {
 			return true
 		}
 	}
-	return len(r.Actions) == 0 && (r.Kind == KindDeny || action == ActionCreate || action == ActionUpdate)
+	return len(r.Actions) == 0 && (r.Kind == Deny || action == ActionCreate || action == ActionUpdate)
 }
 
 // RepoRules is one repository block.

@@ -1,0 +1,221 @@
+package mint
+
+import (
+	"context"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-github/v60/github"
+
+	"postern/gitgw"
+)
+
+// GitHubApp makes installation tokens of a GitHub App: each for one repository,
+// with exactly the permissions of its access. Its fields are set before the
+// first use.
+type GitHubApp struct {
+	// AppID is the app's client id (preferred by GitHub) or its number.
+	AppID string
+	// Key signs for the app; see [ParseKey].
+	Key *rsa.PrivateKey
+	// Forge says whose API is asked, and which repositories are its.
+	Forge gitgw.Forge
+	// HTTP reaches the API. nil means a client with a 30 s limit and without
+	// proxy settings of the environment. Redirects are never followed.
+	HTTP *http.Client
+
+	mu    sync.Mutex
+	skew  time.Duration         // what the forge's clock is ahead of ours
+	known map[gitgw.Repo]target // where a repository's tokens come from
+	once  sync.Once
+	own   *http.Client
+}
+
+// target is what stays the same between two pushes to one repository. Tokens
+// are never kept.
+type target struct {
+	installation int64
+	repository   int64 // 0 until the first token named it
+}
+
+// permissions are the exact permissions of an access. GitHub adds
+// metadata:read to every token by itself. `workflows` is never asked for, so
+// the forge refuses changes of .github/workflows.
+func permissions(access gitgw.Access) (*github.InstallationPermissions, error) {
+	switch access {
+	case gitgw.Read:
+		return &github.InstallationPermissions{
+			Contents: github.String("read"), PullRequests: github.String("write"), Metadata: github.String("read"),
+		}, nil
+	case gitgw.Write:
+		return &github.InstallationPermissions{Contents: github.String("write")}, nil
+	case gitgw.Look:
+		return &github.InstallationPermissions{Contents: github.String("read"), Metadata: github.String("read")}, nil
+	default:
+		return nil, fmt.Errorf("unknown access %d", access)
+	}
+}
+
+// Mint makes a token for repo. The first one for a repository is asked for by
+// name and checked against what the answer says it opens; later ones by the id
+// learned there, which cannot come to mean another repository.
+func (a *GitHubApp) Mint(ctx context.Context, repo gitgw.Repo, access gitgw.Access) (gitgw.Token, error) {
+	if repo.Host() != a.Forge.Host {
+		return gitgw.Token{}, &gitgw.MintError{Reason: "the GitHub App belongs to " + a.Forge.Host + ", not to " + repo.Host()}
+	}
+	wanted, err := permissions(access)
+	if err != nil {
+		return gitgw.Token{}, err
+	}
+	to, cached := a.recall(repo)
+	if !cached {
+		if to, err = a.find(ctx, repo); err != nil {
+			return gitgw.Token{}, err
+		}
+	}
+	token, err := a.create(ctx, repo, to, wanted)
+	if cached && gone(err) {
+		// The app was installed anew, or the repository made anew under its name.
+		a.forget(repo)
+		if to, err = a.find(ctx, repo); err != nil {
+			return gitgw.Token{}, err
+		}
+		token, err = a.create(ctx, repo, to, wanted)
+	}
+	return token, err
+}
+
+// Revoke ends a token. One that is already dead, by age or by an earlier
+// revocation, is no error.
+func (a *GitHubApp) Revoke(ctx context.Context, t gitgw.Token) error {
+	client, err := a.client(t.Value())
+	if err != nil {
+		return err
+	}
+	resp, err := client.Apps.RevokeInstallationToken(ctx)
+	if err == nil || resp != nil && resp.StatusCode == http.StatusUnauthorized {
+		return nil
+	}
+	return fmt.Errorf("revoke %s: %w", t, safe(err))
+}
+
+// find asks which installation covers repo.
+func (a *GitHubApp) find(ctx context.Context, repo gitgw.Repo) (target, error) {
+	var found *github.Installation
+	err := a.asApp(ctx, func(client *github.Client) (resp *github.Response, err error) {
+		found, resp, err = client.Apps.FindRepositoryInstallation(ctx, repo.Owner(), repo.Name())
+		return resp, err
+	})
+	if status(err) == http.StatusNotFound {
+		return target{}, a.whyNotFound(ctx, repo, err)
+	}
+	if err != nil {
+		return target{}, a.reason(repo, err)
+	}
+	if found.SuspendedAt != nil {
+		return target{}, suspended(repo, nil)
+	}
+	return target{installation: found.GetID()}, nil
+}
+
+// whyNotFound tells an app that is not installed from one that is installed on
+// the account without this repository.
+func (a *GitHubApp) whyNotFound(ctx context.Context, repo gitgw.Repo, cause error) error {
+	var found *github.Installation
+	err := a.asApp(ctx, func(client *github.Client) (resp *github.Response, err error) {
+		// The path serves users and organisations alike.
+		found, resp, err = client.Apps.FindUserInstallation(ctx, repo.Owner())
+		return resp, err
+	})
+	switch {
+	case err != nil:
+		return &gitgw.MintError{Reason: "the GitHub App is not installed on " + repo.FullName(), Err: safe(cause)}
+	case found.SuspendedAt != nil:
+		return suspended(repo, safe(cause))
+	}
+	return notSelected(repo, cause)
+}
+
+// create asks for the token and holds the answer to the question.
+func (a *GitHubApp) create(ctx context.Context, repo gitgw.Repo, to target, wanted *github.InstallationPermissions) (gitgw.Token, error) {
+	options := &github.InstallationTokenOptions{Permissions: wanted}
+	if to.repository != 0 {
+		options.RepositoryIDs = []int64{to.repository}
+	} else {
+		options.Repositories = []string{repo.Name()}
+	}
+	var made *github.InstallationToken
+	err := a.asApp(ctx, func(client *github.Client) (resp *github.Response, err error) {
+		made, resp, err = client.Apps.CreateInstallationToken(ctx, to.installation, options)
+		return resp, err
+	})
+	if err != nil {
+		return gitgw.Token{}, a.reason(repo, err)
+	}
+	token := gitgw.NewToken(made.GetToken(), made.GetExpiresAt().Time)
+	id, err := checkToken(made, repo, wanted)
+	if err != nil {
+		// It opens more or other than was asked: it must not live.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		return gitgw.Token{}, &gitgw.MintError{Reason: err.Error(), Err: a.Revoke(ctx, token)}
+	}
+	a.remember(repo, target{to.installation, id})
+	return token, nil
+}
+
+// checkToken compares a token's own description with what was asked. It returns
+// the repository's id.
+func checkToken(made *github.InstallationToken, repo gitgw.Repo, wanted *github.InstallationPermissions) (int64, error) {
+	if made.GetToken() == "" {
+		return 0, errors.New("the GitHub API gave no token")
+	}
+	if len(made.Repositories) != 1 {
+		return 0, fmt.Errorf("the GitHub API gave a token for %d repositories", len(made.Repositories))
+	}
+	only := made.Repositories[0]
+	if only.GetID() == 0 || !strings.EqualFold(only.GetFullName(), repo.FullName()) {
+		return 0, fmt.Errorf("%s is now %s: change the remote", repo.FullName(), only.GetFullName())
+	}
+	given := made.GetPermissions()
+	if given == nil || !samePermissions(*given, *wanted) {
+		return 0, errors.New("the GitHub API gave a token with other permissions")
+	}
+	return only.GetID(), nil
+}
+
+// samePermissions compares all but metadata:read, which comes with any other.
+func samePermissions(a, b github.InstallationPermissions) bool {
+	a.Metadata, b.Metadata = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+func (a *GitHubApp) recall(repo gitgw.Repo) (target, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	to, ok := a.known[repo]
+	return to, ok
+}
+
+func (a *GitHubApp) remember(repo gitgw.Repo, to target) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.known == nil {
+		a.known = make(map[gitgw.Repo]target)
+	}
+	a.known[repo] = to
+}
+
+func (a *GitHubApp) forget(repo gitgw.Repo) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.known, repo)
+}
+
+var _ gitgw.Minter = (*GitHubApp)(nil)

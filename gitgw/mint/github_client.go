@@ -1,0 +1,172 @@
+package mint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/go-github/v60/github"
+
+	"postern/gitgw"
+)
+
+// asApp calls the API as the app. When the forge refuses the JWT, its clock may
+// be another than ours: the answer's Date says so, and the call is made once
+// more by that clock.
+func (a *GitHubApp) asApp(ctx context.Context, call func(*github.Client) (*github.Response, error)) error {
+	for attempt := 0; ; attempt++ {
+		a.mu.Lock()
+		skew := a.skew
+		a.mu.Unlock()
+		if a.Key == nil {
+			return errors.New("the app has no key")
+		}
+		jwt, err := signJWT(a.Key, a.AppID, time.Now().Add(skew))
+		if err != nil {
+			return fmt.Errorf("sign as app: %w", err)
+		}
+		client, err := a.client(jwt)
+		if err != nil {
+			return err
+		}
+		resp, err := call(client)
+		if err == nil || attempt > 0 || resp == nil || resp.StatusCode != http.StatusUnauthorized {
+			return err
+		}
+		date, dateErr := http.ParseTime(resp.Header.Get("Date"))
+		if dateErr != nil {
+			return err
+		}
+		a.mu.Lock()
+		a.skew = time.Until(date)
+		a.mu.Unlock()
+	}
+}
+
+// client is a fresh API client that carries one credential. A fresh one also
+// remembers no rate limit of an earlier push.
+func (a *GitHubApp) client(bearer string) (*github.Client, error) {
+	if a.Forge.API == nil {
+		return nil, errors.New("the forge has no API address")
+	}
+	base := *a.Forge.API
+	if !strings.HasSuffix(base.Path, "/") {
+		base.Path += "/"
+	}
+	client := github.NewClient(a.http()).WithAuthToken(bearer)
+	client.BaseURL = &base
+	client.UserAgent = "postern"
+	return client, nil
+}
+
+// http is the client used, made so that no redirect is followed: a credential
+// goes to the configured address or nowhere.
+func (a *GitHubApp) http() *http.Client {
+	a.once.Do(func() {
+		a.own = &http.Client{
+			Timeout:   30 * time.Second,
+			Transport: &http.Transport{Proxy: nil, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second},
+		}
+		if a.HTTP != nil {
+			given := *a.HTTP
+			a.own = &given
+		}
+		a.own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	})
+	return a.own
+}
+
+// Close drops idle connections to the API.
+func (a *GitHubApp) Close() error {
+	a.http().CloseIdleConnections()
+	return nil
+}
+
+// reason turns an API error into words for git's output, each cause its own.
+func (a *GitHubApp) reason(repo gitgw.Repo, err error) error {
+	say := func(format string, args ...any) error {
+		return &gitgw.MintError{Reason: fmt.Sprintf(format, args...), Err: safe(err)}
+	}
+	var limited *github.RateLimitError
+	if errors.As(err, &limited) {
+		return say("the GitHub API's rate limit is reached until %s", limited.Rate.Reset.UTC().Format("15:04 MST"))
+	}
+	var abuse *github.AbuseRateLimitError
+	if errors.As(err, &abuse) {
+		return say("the GitHub API asks to wait %s", abuse.GetRetryAfter().Round(time.Second))
+	}
+	var answer *github.ErrorResponse
+	if !errors.As(err, &answer) {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return say("the GitHub API did not answer in time")
+		}
+		return say("the GitHub API cannot be reached")
+	}
+	switch code := status(err); {
+	case code == http.StatusUnauthorized:
+		return say("the GitHub API does not accept the app's id and key")
+	case code == http.StatusForbidden && strings.Contains(strings.ToLower(answer.Message), "suspended"):
+		return suspended(repo, safe(err))
+	case code == http.StatusTooManyRequests:
+		return say("the GitHub API's rate limit is reached")
+	case code == http.StatusUnprocessableEntity && strings.Contains(strings.ToLower(answer.Message), "permission"):
+		return say("the GitHub App's installation on %s lacks a permission it needs", repo.Owner())
+	case code == http.StatusUnprocessableEntity:
+		return notSelected(repo, err)
+	case code == http.StatusNotFound:
+		return say("the GitHub App's installation on %s is gone", repo.Owner())
+	case code/100 == 3:
+		return say("%s has moved: change the remote", repo.FullName())
+	case code >= 500:
+		return say("the GitHub API answered %d", code)
+	default:
+		return say("the GitHub API answered %d: %s", code, answer.Message)
+	}
+}
+
+func suspended(repo gitgw.Repo, cause error) error {
+	return &gitgw.MintError{Reason: "the GitHub App's installation on " + repo.Owner() + " is suspended", Err: cause}
+}
+
+func notSelected(repo gitgw.Repo, cause error) error {
+	return &gitgw.MintError{Reason: "the GitHub App is installed on " + repo.Owner() + ", but " + repo.FullName() + " is not selected", Err: safe(cause)}
+}
+
+// status is the HTTP status behind an API error, 0 without one.
+func status(err error) int {
+	var answer *github.ErrorResponse
+	if errors.As(err, &answer) && answer.Response != nil {
+		return answer.Response.StatusCode
+	}
+	var kept *apiError
+	if errors.As(err, &kept) {
+		return kept.code
+	}
+	return 0
+}
+
+// gone reports whether a remembered installation or id no longer holds.
+func gone(err error) bool {
+	code := status(err)
+	return code == http.StatusNotFound || code == http.StatusUnprocessableEntity
+}
+
+// safe is an API error without what it carries along: go-github's own types
+// hold the request, and with it the credential's header.
+func safe(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &apiError{text: err.Error(), code: status(err)}
+}
+
+// apiError keeps an error's text and status.
+type apiError struct {
+	text string
+	code int
+}
+
+func (e *apiError) Error() string { return e.text }
