@@ -59,14 +59,11 @@ func (v *View) resolve(ctx context.Context, name string, r *Record) ([]netip.Add
 		return nil, &RefusedError{Name: name, Reason: reasonName, Detail: err.Error()}
 	}
 	r.Name = s.name
-	refuse := func(reason, detail string) error {
-		return &RefusedError{Name: s.name, Reason: reason, Detail: detail}
-	}
 	if s.kind == kindReverse || s.kind == kindSpecial {
-		return nil, refuse(reasonSpecial, s.why)
+		return nil, refused(s, reasonSpecial, s.why)
 	}
 	if suffix, ok := publicResolver(s.name); ok {
-		return nil, refuse(reasonResolver, resolverDetail(suffix))
+		return nil, refused(s, reasonResolver, resolverDetail(suffix))
 	}
 	var set *policy.Set
 	var target policy.Target // stays zero without a policy to ask
@@ -80,7 +77,7 @@ func (v *View) resolve(ctx context.Context, name string, r *Record) ([]netip.Add
 		target = allowed
 		reason := ""
 		if reason, r.HighEntropy = v.spend(s.name, d.Rule); reason != "" {
-			return nil, refuse(reason, budgetDetail(reason, d.Rule))
+			return nil, refused(s, reason, budgetDetail(reason, d.Rule))
 		}
 	}
 	if s.kind == kindLocalhost {
@@ -194,7 +191,12 @@ func (v *View) merge(got []family, s subject, r *Record) ([]netip.Addr, error) {
 			failure = errors.Join(failure, f.err)
 		case f.finding == nil: // not asked, or too late
 		case f.verdict == Deny:
-			return nil, &RefusedError{Name: s.name, Reason: f.reason, Detail: f.detail, Decision: f.decision, Addrs: f.refused}
+			e := refused(s, f.reason, f.detail)
+			if !f.decision.Target().IsZero() {
+				e.Decision = f.decision
+			}
+			e.Addrs = f.outcome.refused
+			return nil, e
 		case f.verdict == Fail:
 			failure = errors.Join(failure, lookupError(s.name, f.finding))
 		default:

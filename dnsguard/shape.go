@@ -24,6 +24,17 @@ func inspect(req *dns.Msg) (question, *answer) {
 		q.text, q.qtype = req.Question[0].Name, req.Question[0].Qtype
 		q.name = shown(q.text)
 	}
+	// The OPT record comes first, since every reply to a client that sent one has
+	// one (RFC 6891 §6.1.1).
+	stray := false
+	for _, rr := range req.Extra {
+		opt, ok := rr.(*dns.OPT)
+		if !ok || q.opt != nil || opt.Hdr.Name != "." {
+			stray = true
+			continue
+		}
+		q.opt = opt
+	}
 	if req.Opcode != dns.OpcodeQuery {
 		return malformed(dns.RcodeNotImplemented, reasonOpcode, "only the opcode QUERY is served")
 	}
@@ -35,12 +46,8 @@ func inspect(req *dns.Msg) (question, *answer) {
 	if len(req.Answer)+len(req.Ns) > 0 {
 		return malformed(dns.RcodeFormatError, reasonShape, "a query has no answer and authority records")
 	}
-	for _, rr := range req.Extra {
-		opt, ok := rr.(*dns.OPT)
-		if !ok || q.opt != nil || opt.Hdr.Name != "." {
-			return malformed(dns.RcodeFormatError, reasonShape, "a query has no additional record but one OPT")
-		}
-		q.opt = opt
+	if stray {
+		return malformed(dns.RcodeFormatError, reasonShape, "a query has no additional record but one OPT")
 	}
 	if q.opt != nil && q.opt.Version() != 0 {
 		return malformed(dns.RcodeBadVers, reasonVersion, "only EDNS version 0 is served")

@@ -1,0 +1,616 @@
+package dnsguard
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"postern/caddy-modules/policy"
+)
+
+// dnsCase is one line of testdata/dns.jsonl.
+type dnsCase struct {
+	ID          string
+	Allow, Deny []string
+	Query       caseQuery
+	Upstream    *caseUpstream
+	Expect      caseExpect
+	Opts        caseOpts
+	Why, Source string
+
+	Session  string
+	Sessions map[string]struct{ Allow, Deny []string }
+	Before   []struct {
+		Query    caseQuery
+		Upstream *caseUpstream
+	}
+	BeforeUnique int `json:"before_unique"`
+	BeforeBytes  int `json:"before_bytes"`
+	BeforeRate   int `json:"before_rate"`
+	Repeat       int
+	ClockS       int `json:"clock_s"`
+}
+
+type caseQuery struct {
+	Name, Type, Class, Opcode, Transport string
+	ExtraQuestion                        string `json:"extra_question"`
+	QR                                   bool
+	Raw                                  string
+	Answer                               []string
+	EDNS                                 json.RawMessage
+}
+
+type caseUpstream struct {
+	Rcode                         string
+	Answer, Authority, Additional []string
+	TC                            bool
+	QR                            *bool
+	ThenTCP                       *caseUpstream `json:"then_tcp"`
+	First, Then                   *caseUpstream
+	EDNS                          map[string]string
+}
+
+type caseExpect struct {
+	Rcode           string
+	Answers         []string
+	UpstreamQueries *int      `json:"upstream_queries"`
+	UpstreamEDNS    *[]string `json:"upstream_edns_options"`
+	EDNS            *[]string `json:"edns_options"`
+	EDE             *int
+	NoEDE           *int `json:"no_ede"`
+	TTL             *int
+	NegTTL          *int `json:"neg_ttl"`
+	TC              *bool
+	MaxLen          int `json:"max_len"`
+	Reason          string
+	Log             string
+	MaxLogLines     int `json:"max_log_lines"`
+	Authority       *[]string
+	Additional      *[]string
+	Pinned          map[string][]string
+	NotPinned       []string `json:"not_pinned"`
+	Proxy           *struct {
+		Connect         string
+		Dials, Never    []string
+		Status          int
+		UpstreamQueries *int `json:"upstream_queries"`
+	}
+}
+
+type caseOpts struct {
+	DenyRcode    string                    `json:"deny_rcode"`
+	Types        []string                  `json:"types"`
+	CNAME        string                    `json:"cname"`
+	Private      string                    `json:"private"`
+	PrivateFor   map[string][]netip.Prefix `json:"private_for"`
+	TTLMin       int                       `json:"ttl_min"`
+	TTLMax       int                       `json:"ttl_max"`
+	NegTTLMax    int                       `json:"neg_ttl_max"`
+	UDPMax       int                       `json:"udp_max"`
+	MaxAnswers   int                       `json:"max_answers"`
+	CNAMEMax     int                       `json:"cname_max"`
+	WCUnique     int                       `json:"wc_unique"`
+	WCSubMax     int                       `json:"wc_sub_max"`
+	WCBytes      int                       `json:"wc_bytes"`
+	QPS, Burst   int
+	TryTimeoutMS int  `json:"try_timeout_ms"`
+	Tries        int  `json:"tries"`
+	TotalMS      int  `json:"total_ms"`
+	ZeroX20      bool `json:"zero_x20"`
+	FakeIP       bool `json:"fake_ip"`
+}
+
+func (o caseOpts) config() Config {
+	return Config{
+		DenyRcode: o.DenyRcode, Types: o.Types, CNAME: o.CNAME, Private: o.Private, PrivateFor: o.PrivateFor,
+		MinTTL: time.Duration(o.TTLMin) * time.Second, MaxTTL: time.Duration(o.TTLMax) * time.Second,
+		NegTTL: time.Duration(o.NegTTLMax) * time.Second, UDPSize: o.UDPMax, MaxAnswers: o.MaxAnswers, MaxCNAME: o.CNAMEMax,
+		WildcardNames: o.WCUnique, WildcardSub: o.WCSubMax, WildcardBytes: o.WCBytes, QPS: o.QPS, Burst: o.Burst,
+		TryTimeout: time.Duration(o.TryTimeoutMS) * time.Millisecond, Tries: o.Tries,
+		TotalTimeout: time.Duration(o.TotalMS) * time.Millisecond, SameCase: !o.ZeroX20, FakeIP: o.FakeIP,
+	}
+}
+
+// readCases reads a case file strictly: a field that nobody checks would be a
+// promise that nobody keeps.
+func readCases[C any](t *testing.T, file string, each func(line []byte) C) []C {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var cases []C
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		cases = append(cases, each(lines.Bytes()))
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return cases
+}
+
+func TestDNSCases(t *testing.T) {
+	var defaults json.RawMessage
+	cases := readCases(t, "testdata/dns.jsonl", func(line []byte) dnsCase {
+		var c, base dnsCase
+		var head struct {
+			ID   string
+			Opts json.RawMessage
+		}
+		if err := json.Unmarshal(line, &head); err != nil {
+			t.Fatal(err)
+		}
+		if head.ID == "_defaults" {
+			defaults = head.Opts
+			return dnsCase{}
+		}
+		if err := json.Unmarshal(defaults, &base.Opts); err != nil {
+			t.Fatal(err)
+		}
+		c.Opts = base.Opts
+		dec := json.NewDecoder(bytes.NewReader(line))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&c); err != nil {
+			t.Fatalf("%s: %v", head.ID, err)
+		}
+		return c
+	})
+	if len(cases) < 100 {
+		t.Fatalf("only %d cases", len(cases))
+	}
+	for _, c := range cases {
+		if c.ID != "" {
+			t.Run(c.ID, func(t *testing.T) { c.run(t) })
+		}
+	}
+}
+
+// TestZeroConfigHasTheCasesDefaults holds the defaults to the case file's.
+func TestZeroConfigHasTheCasesDefaults(t *testing.T) {
+	for i, line := range readCases(t, "testdata/dns.jsonl", slices.Clone[[]byte]) {
+		var c dnsCase
+		if i > 0 {
+			break
+		}
+		if err := json.Unmarshal(line, &c); err != nil || c.ID != "_defaults" {
+			t.Fatalf("first line: %v %q", err, c.ID)
+		}
+		var zero Config
+		if err := zero.complete(); err != nil {
+			t.Fatal(err)
+		}
+		said := c.Opts.config()
+		if err := said.complete(); err != nil {
+			t.Fatal(err)
+		}
+		text := func(c Config) string {
+			c.Dial, c.Store, c.Log, c.now = nil, nil, nil, nil
+			return fmt.Sprintf("%+v", c)
+		}
+		if text(zero) != text(said) {
+			t.Errorf("zero: %s\ncases: %s", text(zero), text(said))
+		}
+	}
+}
+
+func (c dnsCase) run(t *testing.T) {
+	l := newLab(t, c.Opts.config())
+	sets := map[string]*policy.Set{"A": rules(t, c.Allow, c.Deny)}
+	for name, lists := range c.Sessions {
+		sets[name] = rules(t, lists.Allow, lists.Deny)
+	}
+	views := make(map[string]*View)
+	for name, set := range sets {
+		views[name] = l.Session(name, func() *policy.Set { return set })
+		t.Cleanup(func() { views[name].Close() })
+	}
+	v := views["A"]
+	switch c.Session {
+	case "", "A":
+	case "ended":
+		v.Close()
+	default:
+		// Another session has asked before; none of it may show here.
+		v.Answer(t.Context(), c.Query.message(t), UDP)
+		v = views[c.Session]
+	}
+
+	for _, b := range c.Before {
+		l.up.say(b.Upstream.script(t))
+		v.Answer(t.Context(), b.Query.message(t), UDP)
+		l.clock.pass(time.Second)
+		l.clock.pass(-time.Second)
+	}
+	l.up.say(answerAll)
+	warm := func(name string) {
+		l.clock.pass(time.Second) // let the rate recover
+		ask(t, v, name, dns.TypeA)
+	}
+	for i := range c.BeforeUnique {
+		warm(fmt.Sprintf("n%d.example.com", i+1))
+	}
+	for i, left := 0, c.BeforeBytes; left > 0; i++ {
+		sub := fmt.Sprintf("%0*d", min(left, 50), i)
+		if left > 50 {
+			sub += "." + strings.Repeat("f", min(left, 100)-51)
+		}
+		left -= len(sub)
+		warm(sub + ".example.com")
+	}
+	if c.BeforeRate > 0 {
+		l.up.say(c.Upstream.script(t))
+	}
+	for range c.BeforeRate {
+		ask(t, v, c.Query.Name, dns.TypeA)
+	}
+	l.clock.pass(time.Duration(c.ClockS) * time.Second)
+	if c.Upstream != nil {
+		l.up.say(c.Upstream.script(t))
+	} else if c.BeforeUnique == 0 {
+		l.up.say(silence)
+	}
+	l.up.queries()
+	if c.BeforeRate == 0 { // the flood may have recorded the refusal already
+		l.records.take()
+	}
+
+	var m *dns.Msg
+	for range max(1, c.Repeat) {
+		m = c.ask(t, v)
+	}
+	seen := l.up.queries()
+	c.check(t, v, m, seen, l.records.take())
+	if p := c.Expect.Proxy; p != nil {
+		l.up.queries()
+		host, _, _ := strings.Cut(p.Connect, ":")
+		addrs, err := v.Resolve(t.Context(), host)
+		seen := l.up.queries()
+		if p.UpstreamQueries != nil && len(seen) != *p.UpstreamQueries {
+			t.Errorf("proxy: %d upstream queries", len(seen))
+		}
+		if p.Status == 403 && !errors.As(err, new(*RefusedError)) {
+			t.Errorf("proxy: got %v, %v, want a refusal", addrs, err)
+		}
+		for _, addr := range addrs {
+			dial := netip.AddrPortFrom(addr, 443).String()
+			if addr.Is6() {
+				continue // the fake upstream has an AAAA for every name
+			}
+			if slices.Contains(p.Never, dial) || p.Dials != nil && !slices.Contains(p.Dials, dial) {
+				t.Errorf("proxy would dial %s", dial)
+			}
+		}
+		if p.Dials != nil && len(addrs) == 0 {
+			t.Errorf("proxy: nothing to dial: %v", err)
+		}
+	}
+}
+
+// ask sends the question through a server on loopback, so that what the cases
+// say of messages holds for sockets; a query with TCP in it over TCP.
+func (c dnsCase) ask(t *testing.T, v *View) *dns.Msg {
+	if c.Query.Raw != "" {
+		wire, err := hex.DecodeString(c.Query.Raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return roundTrip(t, v, wire, UDP)
+	}
+	if c.Repeat > 1 || c.Session == "ended" {
+		return v.Answer(t.Context(), c.Query.message(t), UDP)
+	}
+	wire, err := c.Query.message(t).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	proto := UDP
+	if c.Query.Transport == "tcp" {
+		proto = TCP
+	}
+	return roundTrip(t, v, wire, proto)
+}
+
+func (c dnsCase) check(t *testing.T, v *View, m *dns.Msg, seen []seenQuery, recorded []Record) {
+	t.Helper()
+	e := c.Expect
+	if e.UpstreamQueries != nil && len(seen) != *e.UpstreamQueries {
+		t.Errorf("%d upstream queries, want %d", len(seen), *e.UpstreamQueries)
+	}
+	for _, q := range seen {
+		if e.UpstreamEDNS != nil {
+			if got := options(q.msg); !slices.Equal(got, *e.UpstreamEDNS) {
+				t.Errorf("upstream saw options %q", got)
+			}
+		}
+	}
+	if e.Rcode == "DROP" {
+		if m != nil {
+			t.Errorf("got an answer: %v", m)
+		}
+		return
+	}
+	if m == nil {
+		t.Fatal("no answer")
+	}
+	if got := rcodeText(m.Rcode); got != e.Rcode {
+		t.Errorf("rcode %s, want %s", got, e.Rcode)
+	}
+	if e.Answers != nil {
+		if got := data(m.Answer); !slices.Equal(got, sorted(e.Answers)) {
+			t.Errorf("answers %q, want %q", got, e.Answers)
+		}
+	}
+	if opt := m.IsEdns0(); (opt != nil) != (c.Query.message(t).IsEdns0() != nil) {
+		t.Errorf("OPT in the answer: %v", opt != nil)
+	}
+	if e.EDE != nil && !slices.Contains(edes(m), *e.EDE) {
+		t.Errorf("EDE %v, want %d", edes(m), *e.EDE)
+	}
+	if e.NoEDE != nil && slices.Contains(edes(m), *e.NoEDE) {
+		t.Errorf("EDE %v", edes(m))
+	}
+	if e.EDNS != nil {
+		if got := options(m); !slices.Equal(got, *e.EDNS) {
+			t.Errorf("options %q, want %q", got, *e.EDNS)
+		}
+	}
+	for _, record := range m.Answer {
+		if e.TTL != nil && int(record.Header().Ttl) != *e.TTL {
+			t.Errorf("TTL %d, want %d", record.Header().Ttl, *e.TTL)
+		}
+	}
+	if e.NegTTL != nil {
+		if len(m.Ns) != 1 || m.Ns[0].Header().Rrtype != dns.TypeSOA || !strings.EqualFold(m.Ns[0].Header().Name, dns.Fqdn(c.Query.Name)) ||
+			int(m.Ns[0].Header().Ttl) != *e.NegTTL {
+			t.Errorf("authority %v, want a SOA with TTL %d", m.Ns, *e.NegTTL)
+		}
+	}
+	if e.Authority != nil && len(m.Ns) != len(*e.Authority) {
+		t.Errorf("authority %v", m.Ns)
+	}
+	if e.Additional != nil && len(m.Extra) != len(*e.Additional)+1 {
+		t.Errorf("additional %v", m.Extra)
+	}
+	if e.TC != nil && m.Truncated != *e.TC {
+		t.Errorf("TC %v", m.Truncated)
+	}
+	if wire, err := m.Pack(); err != nil || e.MaxLen > 0 && len(wire) > e.MaxLen {
+		t.Errorf("%d octets, %v", len(wire), err)
+	}
+	for name, addrs := range e.Pinned {
+		var got []string
+		for _, addr := range v.Pinned(name) {
+			got = append(got, addr.String())
+		}
+		if !slices.Equal(got, addrs) {
+			t.Errorf("%s is pinned to %q, want %q", name, got, addrs)
+		}
+	}
+	if e.Pinned != nil && len(e.Pinned) == 0 && len(v.Pinned(c.Query.Name)) > 0 {
+		t.Errorf("pinned: %v", v.Pinned(c.Query.Name))
+	}
+	for _, addr := range e.NotPinned {
+		if names := v.NamesOf(netip.MustParseAddr(addr)); len(names) > 0 {
+			t.Errorf("%s is pinned to %q", addr, names)
+		}
+	}
+	if e.Reason != "" && (!slices.ContainsFunc(recorded, func(r Record) bool { return r.Reason == e.Reason })) {
+		t.Errorf("records %+v, want the reason %q", recorded, e.Reason)
+	}
+	if e.Log == "high-entropy" && !slices.ContainsFunc(recorded, func(r Record) bool { return r.HighEntropy }) {
+		t.Errorf("no record of high entropy: %+v", recorded)
+	}
+	if e.MaxLogLines > 0 && (len(recorded) == 0 || len(recorded) > e.MaxLogLines) {
+		t.Errorf("%d records", len(recorded))
+	}
+}
+
+// repeated expands {c*N}.
+func repeated(t *testing.T, text string) string {
+	for {
+		before, rest, found := strings.Cut(text, "{")
+		if !found {
+			return text
+		}
+		spec, after, _ := strings.Cut(rest, "}")
+		what, count, _ := strings.Cut(spec, "*")
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			t.Fatalf("repeat %q", spec)
+		}
+		text = before + strings.Repeat(what, n) + after
+	}
+}
+
+func (q caseQuery) message(t *testing.T) *dns.Msg {
+	t.Helper()
+	m := new(dns.Msg)
+	m.Id = 4711
+	m.RecursionDesired = true
+	m.Response = q.QR
+	ask := func(name, qtype, class string) dns.Question {
+		out := dns.Question{Name: dns.Fqdn(repeated(t, name)), Qtype: dns.StringToType[qtype], Qclass: dns.ClassINET}
+		if number, ok := strings.CutPrefix(qtype, "TYPE"); ok {
+			n, err := strconv.ParseUint(number, 10, 16)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.Qtype = uint16(n)
+		}
+		if class != "" {
+			out.Qclass = dns.StringToClass[class]
+		}
+		if out.Qtype == 0 {
+			t.Fatalf("unknown type %q", qtype)
+		}
+		return out
+	}
+	m.Question = []dns.Question{ask(q.Name, q.Type, q.Class)}
+	if q.Opcode != "" {
+		m.Opcode = dns.StringToOpcode[q.Opcode]
+	}
+	if q.ExtraQuestion != "" {
+		name, qtype, _ := strings.Cut(q.ExtraQuestion, " ")
+		m.Question = append(m.Question, ask(name, qtype, ""))
+	}
+	for _, text := range q.Answer {
+		m.Answer = append(m.Answer, rr(text, ""))
+	}
+	if string(q.EDNS) == "false" {
+		return m
+	}
+	m.SetEdns0(1232, false)
+	if len(q.EDNS) == 0 {
+		return m
+	}
+	var edns struct {
+		Size       uint16
+		Cookie     string
+		Local65001 string
+		Padding    int
+		Version    uint8
+	}
+	dec := json.NewDecoder(bytes.NewReader(q.EDNS))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&edns); err != nil {
+		t.Fatal(err)
+	}
+	opt := m.IsEdns0()
+	opt.SetVersion(edns.Version)
+	if edns.Size > 0 {
+		opt.SetUDPSize(edns.Size)
+	}
+	if edns.Cookie != "" {
+		opt.Option = append(opt.Option, &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: edns.Cookie})
+	}
+	if edns.Local65001 != "" {
+		data, err := hex.DecodeString(edns.Local65001)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt.Option = append(opt.Option, &dns.EDNS0_LOCAL{Code: 65001, Data: data})
+	}
+	if edns.Padding > 0 {
+		opt.Option = append(opt.Option, &dns.EDNS0_PADDING{Padding: make([]byte, edns.Padding)})
+	}
+	return m
+}
+
+// script makes the fake upstream say what the case says.
+func (u *caseUpstream) script(t *testing.T) func(q *dns.Msg, proto string) [][]byte {
+	if u == nil {
+		return silence
+	}
+	return func(q *dns.Msg, proto string) [][]byte {
+		if u.First != nil {
+			return append(u.First.script(t)(q, proto), u.Then.script(t)(q, proto)...)
+		}
+		if u.TC && proto == TCP {
+			return u.ThenTCP.script(t)(q, proto)
+		}
+		m := reply(q)
+		m.Truncated = u.TC
+		if u.QR != nil {
+			m.Response = *u.QR
+		}
+		if u.Rcode != "" {
+			m.Rcode = dns.StringToRcode[u.Rcode]
+		}
+		for section, lines := range map[*[]dns.RR][]string{&m.Answer: u.Answer, &m.Ns: u.Authority, &m.Extra: u.Additional} {
+			for _, line := range lines {
+				*section = append(*section, rr(repeated(t, line), ""))
+			}
+		}
+		if u.EDNS != nil {
+			m.SetEdns0(1232, false)
+			opt := m.IsEdns0()
+			code, text, _ := strings.Cut(u.EDNS["ede"], ":")
+			n, err := strconv.ParseUint(code, 10, 16)
+			if err != nil {
+				t.Error(err)
+			}
+			opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: uint16(n), ExtraText: text},
+				&dns.EDNS0_LOCAL{Code: 65001, Data: []byte(u.EDNS["local65001"])})
+		}
+		return pack(m)
+	}
+}
+
+// roundTrip sends raw bytes to a server of v and returns what comes back, nil
+// for nothing.
+func roundTrip(t *testing.T, v *View, wire []byte, proto string) *dns.Msg {
+	t.Helper()
+	conn, stop := dialServer(t, v, proto)
+	defer stop()
+	framed := &dns.Conn{Conn: conn, UDPSize: dns.MaxMsgSize - 1}
+	if _, err := framed.Write(wire); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if len(wire) >= 12 && wire[2]&0x80 == 0 {
+		// Only what must not be answered is waited for a short time.
+		ctx = t.Context()
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	}
+	defer watch(ctx, conn)()
+	m, err := framed.ReadMsg()
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+func data(section []dns.RR) []string {
+	out := []string{}
+	for _, record := range section {
+		h := record.Header()
+		text := strings.TrimPrefix(record.String(), h.String())
+		out = append(out, strings.TrimSuffix(h.Name, ".")+" "+dns.Type(h.Rrtype).String()+" "+text)
+	}
+	return sorted(out)
+}
+
+func sorted(in []string) []string {
+	out := slices.Clone(in)
+	slices.Sort(out)
+	return out
+}
+
+// options lists the EDNS options of a message but for an explanation of ours.
+func options(m *dns.Msg) []string {
+	out := []string{}
+	if opt := m.IsEdns0(); opt != nil {
+		for _, o := range opt.Option {
+			out = append(out, fmt.Sprint(o.Option()))
+		}
+	}
+	return out
+}
+
+func edes(m *dns.Msg) []int {
+	var out []int
+	if opt := m.IsEdns0(); opt != nil {
+		for _, o := range opt.Option {
+			if e, ok := o.(*dns.EDNS0_EDE); ok {
+				out = append(out, int(e.InfoCode))
+			}
+		}
+	}
+	return out
+}
