@@ -1,0 +1,5 @@
+package sandbox
+
+const attackCommand = "__attack"
+
+func attack([]string) int { return 0 }

@@ -1,0 +1,123 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// files collects what the child inherits from number 3 on. It implements
+// descriptors.
+type files struct {
+	list []*os.File
+}
+
+// add puts f into the list and returns the number it will have in the child.
+func (s *files) add(f *os.File) int {
+	s.list = append(s.list, f)
+	return 2 + len(s.list)
+}
+
+// data makes a file in memory: whatever is in it stands in nobody's argv and on no
+// disk.
+func (s *files) data(content string) (int, error) {
+	fd, err := unix.MemfdCreate("postern", unix.MFD_CLOEXEC)
+	if err != nil {
+		return 0, fmt.Errorf("make a file in memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "memory") //nolint:gosec // a descriptor fits
+	n := s.add(f)
+	if _, err := f.WriteString(content); err != nil {
+		return 0, fmt.Errorf("write a file in memory: %w", err)
+	}
+	_, err = f.Seek(0, 0)
+	return n, err
+}
+
+func (s *files) close() {
+	for _, f := range s.list {
+		_ = f.Close()
+	}
+	s.list = nil
+}
+
+// isolation are the options beside the mounts.
+func isolation(f *Facts) []string {
+	out := []string{
+		"--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
+		"--hostname", hostname,
+		"--die-with-parent",
+		// No controlling terminal: nothing can be typed into the caller's.
+		"--new-session",
+		// Our own PID 1: bubblewrap's would run without the filter.
+		"--as-pid-1",
+		// Matters when root starts a run: inside, root would keep every capability
+		// over the new namespaces.
+		"--cap-drop", "ALL",
+	}
+	if !f.Nested {
+		out = append(out, "--disable-userns")
+	}
+	return out
+}
+
+// command builds the bubblewrap command line for facts and their plan. The options
+// travel through a file in memory (--args): argv is for everybody to read.
+func command(bwrap string, f *Facts, plan []Mount, ports []int, control, stderr *os.File) (_ *exec.Cmd, _ *files, err error) {
+	fds := &files{}
+	defer func() {
+		if err != nil {
+			fds.close()
+		}
+	}()
+	if n := fds.add(control); n != fdControl {
+		return nil, nil, errors.New("build command: control is not the first descriptor")
+	}
+	if n := fds.add(stderr); n != fdStderr {
+		return nil, nil, errors.New("build command: stderr is not the second descriptor")
+	}
+	program, err := seccompProgram()
+	if err != nil {
+		return nil, nil, err
+	}
+	filterFD, err := fds.data(program)
+	if err != nil {
+		return nil, nil, err
+	}
+	mounts, err := args(plan, fds)
+	if err != nil {
+		return nil, nil, err
+	}
+	options := append(isolation(f), "--seccomp", strconv.Itoa(filterFD))
+	options = append(options, mounts...)
+	options = append(options, "--chdir", "/")
+	packed, err := pack(options)
+	if err != nil {
+		return nil, nil, err
+	}
+	argsFD, err := fds.data(string(packed))
+	if err != nil {
+		return nil, nil, err
+	}
+
+	argv := []string{"--args", strconv.Itoa(argsFD), "--", InnerExe, InitCommand}
+	for _, port := range ports {
+		argv = append(argv, strconv.Itoa(port))
+	}
+	cmd := exec.Command(bwrap, argv...) //nolint:noctx // it ends by its parent-death signal, or by Kill
+	cmd.Env = []string{}                // nothing of the caller's loads into bubblewrap either
+	cmd.Dir = "/"
+	cmd.ExtraFiles = fds.list
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		// A Ctrl-C in the caller's terminal is for us to pass on; in its process
+		// group bubblewrap would die of it and take the command along.
+		Setpgid:   true,
+		Pdeathsig: syscall.SIGKILL,
+	}
+	return cmd, fds, nil
+}

@@ -1,0 +1,31 @@
+// Package sandbox starts one command where it sees what it was given and nothing
+// else, and reports how it ended.
+//
+// The way from what a run may do to a running command has four steps, each of
+// which can be tested without the next:
+//
+//	Profile   what the caller asks for: folders, mode, home, ports
+//	Gather    looks at the disk: symlinks resolved, protected names found    -> Facts
+//	Plan      pure: the ordered mounts                                      -> []Mount
+//	Start     bubblewrap, run directly by absolute path                     -> *Process
+//
+// Plan orders every mount by depth, parents first, because bubblewrap applies its
+// options left to right and a parent mounted late opens what a child had closed.
+//
+// On Linux there are two processes of ours. The launcher stays outside. The other,
+// Init, is the same binary, bound read-only into the sandbox, and its PID 1: it
+// makes the two listeners inside the new network namespace and hands them out over
+// an inherited socket (SCM_RIGHTS), waits for the environment and the command over
+// the same socket, so that neither stands in anybody's argv, checks that the mounts
+// are the ones that were planned, runs the command, passes signals on, reaps, and
+// says how the command ended. bubblewrap could have been PID 1 itself, but its
+// reaper runs without the seccomp filter and may be traced by the command: a way
+// past the filter. Init is filtered like everything else and not traceable.
+//
+// Listeners and readiness are separate messages of that socket. That is what lets a
+// first stage, which owns the network namespace and may bind ports below 1024, make
+// the listeners before the full sandbox exists, without any other change.
+//
+// What cannot be had is refused with a Refusal that names its reason; nothing is
+// ever started with less than what was asked for.
+package sandbox

@@ -1,0 +1,100 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+)
+
+// hostname is the name of every sandbox: the host's own is nobody's business.
+const hostname = "postern"
+
+// etcFiles writes the files of /etc that must not be the host's.
+//
+// Accounts: the user's own and those the system came with. Who else has an account
+// here is nobody's business either, and a user known to LDAP alone would have no
+// name inside. Names: the sandbox resolves none; the proxies do. Without a
+// nameserver line glibc asks 127.0.0.1, where nobody listens, and says so at once.
+func etcFiles(home string) []Data {
+	return []Data{
+		{"/etc/passwd", passwd(readText("/etc/passwd"), self(home))},
+		{"/etc/group", group(readText("/etc/group"), os.Getgid())},
+		{"/etc/hostname", hostname + "\n"},
+		{"/etc/hosts", "127.0.0.1 localhost " + hostname + "\n::1 localhost ip6-localhost ip6-loopback\n"},
+		{"/etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"},
+		{"/etc/resolv.conf", "# Names are resolved by the proxies: HTTP_PROXY, POSTERN_SOCKS.\noptions timeout:1 attempts:1\n"},
+	}
+}
+
+// account is one line of /etc/passwd.
+type account struct {
+	name  string
+	uid   int
+	gid   int
+	home  string
+	shell string
+}
+
+func self(home string) account {
+	a := account{name: "user", uid: os.Getuid(), gid: os.Getgid(), home: home, shell: "/bin/sh"}
+	if u, err := user.LookupId(strconv.Itoa(a.uid)); err == nil && !strings.ContainsAny(u.Username, ":\n") {
+		a.name = u.Username
+	}
+	if _, err := os.Stat("/bin/bash"); err == nil {
+		a.shell = "/bin/bash"
+	}
+	return a
+}
+
+// firstPerson is the lowest id that distributions give to people.
+const firstPerson = 1000
+
+// passwd keeps the accounts of the system and adds own.
+func passwd(host string, own account) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s:x:%d:%d::%s:%s\n", own.name, own.uid, own.gid, own.home, own.shell)
+	for line := range strings.Lines(host) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		if len(fields) != 7 || fields[0] == own.name {
+			continue
+		}
+		if uid, err := strconv.Atoi(fields[2]); err == nil && uid != own.uid && uid < firstPerson {
+			b.WriteString(strings.Join(fields, ":") + "\n")
+		}
+	}
+	b.WriteString("nobody:x:65534:65534::/nonexistent:/bin/false\n")
+	return b.String()
+}
+
+// group keeps the groups of the system, without their members, and the run's own.
+func group(host string, gid int) string {
+	var b strings.Builder
+	own := false
+	for line := range strings.Lines(host) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		if len(fields) != 4 {
+			continue
+		}
+		id, err := strconv.Atoi(fields[2])
+		if err != nil || id >= firstPerson && id != gid {
+			continue
+		}
+		own = own || id == gid
+		fmt.Fprintf(&b, "%s:x:%d:\n", fields[0], id)
+	}
+	if !own && gid != 65534 {
+		fmt.Fprintf(&b, "user:x:%d:\n", gid)
+	}
+	b.WriteString("nogroup:x:65534:\n")
+	return b.String()
+}
+
+func readText(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "" // then only our own lines are there
+	}
+	return string(text)
+}

@@ -1,0 +1,89 @@
+package sandbox
+
+// Facts is what Gather found on the disk, and all that Plan looks at. Every path is
+// absolute, clean and free of symlinks unless it says otherwise.
+type Facts struct {
+	// System are the host's read-only trees, parents before children.
+	System []SystemPath
+
+	// Etc is the content of the private /etc beside what System shows there.
+	Etc []Data
+
+	// ProcCovers are parts of /proc that would be writable inside.
+	ProcCovers []string
+
+	Home    string // $HOME inside, a private tmpfs
+	Runtime string // XDG_RUNTIME_DIR inside, a private tmpfs
+	Dir     string // where the command starts
+	Exe     string // our own binary on the host
+	Nested  bool   // user namespaces stay usable inside
+
+	// GitDir is a private directory of the host in which the run's git configuration
+	// is made, GitFile that file while it has a name. Empty: the run gets none.
+	GitDir, GitFile string
+
+	// Links make paths that lead through symlinks on the host lead to the same
+	// place inside.
+	Links []Link
+
+	Roots   []Root
+	Denials []Denial
+
+	// Watches are symlinks of protected names: a symlink cannot be a mount point. They
+	// are compared when the run has ended.
+	Watches []Watch
+
+	// seen are the protected names that were there; those that are new when the run
+	// has ended were made by it.
+	seen []string
+
+	// Warnings are for the user, one line each.
+	Warnings []string
+}
+
+// SystemPath is one read-only tree of the host, or a symlink to another one.
+type SystemPath struct {
+	Path string
+	Link string // text of the symlink; empty: a tree
+}
+
+// Data is a small file whose content is given, mode 0444.
+type Data struct {
+	Path    string
+	Content string
+}
+
+// Link is a symlink to be made inside.
+type Link struct{ Path, Target string }
+
+// Root is a folder or file of the host that the run sees.
+type Root struct {
+	Path     string
+	Writable bool
+	Dir      bool
+	State    bool // a runner's state: writable in every mode, its settings are not
+	ID       FileID
+}
+
+// Denial is a path that is less than its root.
+type Denial struct {
+	Path string
+	Kind DenialKind
+	Dir  bool
+	ID   FileID
+}
+
+// DenialKind says what a denial takes away.
+type DenialKind uint8
+
+// The kinds, by strength.
+const (
+	Protect DenialKind = iota // not writable, removable, renamable or replaceable
+	Hide                      // nor readable
+)
+
+// FileID tells whether a path still leads to the same file.
+type FileID struct{ Dev, Ino uint64 }
+
+// Watch is a protected name that is a symlink, and where it leads.
+type Watch struct{ Path, Link string }

@@ -1,0 +1,338 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// neverShown are trees of the host that hold sockets of its daemons, other runs'
+// files, or the machine itself. A socket that can be seen can be connected to,
+// read-only or not.
+var neverShown = []string{"/tmp", "/var/tmp", "/run", "/var/run", "/dev", "/proc", "/sys", "/dev/shm"}
+
+// Gather looks at the disk for p. It refuses what must not be shown, and resolves
+// what will be, so that later steps see no symlinks.
+func Gather(p *Profile) (*Facts, error) {
+	if err := p.validate(); err != nil {
+		return nil, err
+	}
+	f := &Facts{
+		Home:    innerHome(p.Home),
+		Runtime: fmt.Sprintf("%s/%d", innerRuntime, os.Getuid()),
+	}
+	if err := f.addRoots(p); err != nil {
+		return nil, err
+	}
+	f.Nested, f.GitDir = p.NestedSandbox, p.GitDir
+	if err := f.setDir(p); err != nil {
+		return nil, err
+	}
+	f.addSystem()
+	if err := f.addDenials(p); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// innerHome takes the user's home where a private tmpfs can stand for it.
+func innerHome(home string) string {
+	clean := filepath.Clean(home)
+	if !filepath.IsAbs(home) || clean == "/" {
+		return FallbackHome
+	}
+	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/nix", "/gnu", "/proc", "/sys", "/dev", "/run"} {
+		if contains(dir, clean) || contains(clean, dir) {
+			return FallbackHome
+		}
+	}
+	if slices.ContainsFunc(neverShown, func(dir string) bool { return contains(clean, dir) }) {
+		return FallbackHome
+	}
+	return clean
+}
+
+// addRoots resolves binds and state directories.
+func (f *Facts) addRoots(p *Profile) error {
+	for _, b := range p.Binds {
+		if err := f.addRoot(p, b.Path, p.Mode.Writes() && !b.ReadOnly); err != nil {
+			return err
+		}
+	}
+	for _, dir := range p.StateDirs {
+		if err := f.addRoot(p, dir, true); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(f.Roots, func(a, b Root) int { return byDepth(a.Path, b.Path) })
+	return nil
+}
+
+func (f *Facts) addRoot(p *Profile, given string, writable bool) error {
+	real, info, err := resolve(given)
+	if err != nil {
+		return &Refusal{Reason: ReasonBindGone, Detail: "the folder " + given + " cannot be shown", Err: err}
+	}
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		return refuseBind(given, "it is neither a folder nor a file")
+	}
+	if err := checkShown(p, given, real); err != nil {
+		return err
+	}
+	f.addLinks(given)
+	for i := range f.Roots {
+		if f.Roots[i].Path == real {
+			// The same folder twice: a state directory stays writable, two binds
+			// with different rights are a contradiction that we read as the weaker.
+			f.Roots[i].Writable = f.Roots[i].Writable && writable
+			if slices.Contains(p.StateDirs, given) {
+				f.Roots[i].Writable = true
+			}
+			return nil
+		}
+	}
+	f.Roots = append(f.Roots, Root{Path: real, Writable: writable, Dir: info.IsDir(), ID: idOf(info)})
+	return nil
+}
+
+// setDir finds where the command starts: in a folder it sees, for bubblewrap would
+// quietly take / otherwise.
+func (f *Facts) setDir(p *Profile) error {
+	given := p.Dir
+	if given == "" {
+		given = p.Binds[0].Path
+	}
+	real, info, err := resolve(given)
+	if err == nil && !info.IsDir() {
+		err = errors.New("it is not a folder")
+	}
+	if err != nil {
+		return &Refusal{Reason: ReasonDir, Detail: "the run cannot start in " + given, Err: err}
+	}
+	if _, ok := deepest(f.Roots, real); !ok {
+		return &Refusal{Reason: ReasonDir, Detail: "the run cannot start in " + given + ": it is in no folder the run sees", Cure: "show it with --bind"}
+	}
+	f.Dir = real
+	f.addLinks(given)
+	return nil
+}
+
+// checkShown refuses binds that would undo the sandbox.
+func checkShown(p *Profile, given, real string) error {
+	home := filepath.Clean(p.Home)
+	if resolved, err := filepath.EvalSymlinks(home); err == nil {
+		home = resolved
+	}
+	switch {
+	case filepath.IsAbs(p.Home) && home != "/" && contains(real, home):
+		return refuseBind(given, "it holds your whole home; work in a folder of it")
+	case real == "/":
+		return refuseBind(given, "it is the whole host")
+	}
+	if p.RunDir != "" {
+		dir := p.RunDir
+		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = resolved
+		}
+		if contains(real, dir) || contains(dir, real) {
+			return refuseBind(given, "it would show the appliance's run directory "+dir)
+		}
+	}
+	for _, dir := range neverShown {
+		if contains(real, dir) {
+			return refuseBind(given, "it would show "+dir+" of the host, whose sockets lead out of any sandbox")
+		}
+	}
+	for _, dir := range []string{"/usr", "/etc", ownDir} {
+		if contains(real, dir) {
+			return refuseBind(given, "it would replace "+dir+" of the sandbox")
+		}
+	}
+	for _, dir := range []string{"/proc", "/sys", "/dev", "/run/user", ownDir} {
+		if contains(dir, real) {
+			return refuseBind(given, "nothing of "+dir+" can be shown")
+		}
+	}
+	return nil
+}
+
+func refuseBind(given, why string) error {
+	return &Refusal{Reason: ReasonBind, Detail: "the folder " + given + " cannot be shown: " + why, Cure: "name another with --bind"}
+}
+
+// addLinks notes every symlink on the way to given, so that the path works inside
+// as it is spelled outside.
+func (f *Facts) addLinks(given string) {
+	at := "/"
+	rest := strings.Split(strings.Trim(filepath.Clean(given), "/"), "/")
+	// The kernel gives up after 40 links, and so do we: the path did resolve.
+	for links := 0; len(rest) > 0 && links <= 40; {
+		next := filepath.Join(at, rest[0])
+		rest = rest[1:]
+		text, err := os.Readlink(next)
+		if err != nil {
+			at = next
+			continue
+		}
+		links++
+		link := Link{Path: next, Target: text}
+		if !slices.Contains(f.Links, link) {
+			f.Links = append(f.Links, link)
+		}
+		if filepath.IsAbs(text) {
+			at = "/"
+		}
+		target := filepath.Join(at, text)
+		rest = append(strings.Split(strings.Trim(target, "/"), "/"), rest...)
+		at = "/"
+	}
+}
+
+// addDenials finds what is less than its root: protected paths, protected names
+// inside writable roots, hidden paths.
+func (f *Facts) addDenials(p *Profile) error {
+	for _, path := range p.Hidden {
+		f.deny(path, Hide)
+	}
+	for _, path := range p.Protected {
+		f.deny(path, Protect)
+	}
+	for i := range f.Roots {
+		if err := f.search(&f.Roots[i], p); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(f.Denials, func(a, b Denial) int {
+		if c := byDepth(a.Path, b.Path); c != 0 {
+			return c
+		}
+		return int(b.Kind) - int(a.Kind)
+	})
+	f.Denials = slices.CompactFunc(f.Denials, func(a, b Denial) bool { return a.Path == b.Path })
+	return nil
+}
+
+// search looks for names to protect in one root. A root that cannot be written is
+// searched for sockets only: being read-only does not keep anyone from connecting.
+func (f *Facts) search(root *Root, p *Profile) error {
+	root.State = slices.ContainsFunc(p.StateDirs, func(dir string) bool {
+		real, _, err := resolve(dir)
+		return err == nil && real == root.Path
+	})
+	names, err := root.names()
+	if err != nil {
+		return &Refusal{Reason: ReasonBind, Detail: "the folder " + root.Path + " cannot be searched for names to protect", Err: err}
+	}
+	for _, n := range names {
+		switch {
+		case n.mode&fs.ModeSocket != 0:
+			f.deny(n.path, Hide)
+		case root.Writable:
+			f.deny(n.path, Protect)
+			f.seen = append(f.seen, n.path)
+		}
+	}
+	return nil
+}
+
+// names lists what is protected by name in a root.
+func (r *Root) names() ([]found, error) {
+	switch {
+	case !r.Dir:
+		return nil, nil
+	case r.State:
+		return scanState(r.Path)
+	}
+	return scan(r.Path)
+}
+
+// deny notes a path to take away, at the place it really is. A symlink cannot be a
+// mount point: what it leads to is denied, and the link is watched.
+func (f *Facts) deny(given string, kind DenialKind) {
+	given = filepath.Clean(given)
+	info, err := os.Lstat(given)
+	if err != nil {
+		return // nothing there to take away
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		text, _ := os.Readlink(given)
+		if dir, err := filepath.EvalSymlinks(filepath.Dir(given)); err == nil && f.writable(dir) {
+			f.Watches = append(f.Watches, Watch{Path: filepath.Join(dir, filepath.Base(given)), Link: text})
+			f.warnf("%s is a symbolic link: what it leads to is protected, the link itself is only watched", given)
+		}
+	}
+	real, info, err := resolve(given)
+	if err != nil {
+		return // a dangling link
+	}
+	if kind == Protect && info.Mode().IsRegular() && links(info) > 1 && f.writable(real) {
+		f.warnf("%s has another name elsewhere (a hard link), through which it can still be written", real)
+	}
+	f.Denials = append(f.Denials, Denial{Path: real, Kind: kind, Dir: info.IsDir(), ID: idOf(info)})
+}
+
+// writable reports whether the deepest root that holds path is writable.
+func (f *Facts) writable(path string) bool {
+	writable := false
+	for _, r := range f.Roots { // parents first
+		if contains(r.Path, path) {
+			writable = r.Writable
+		}
+	}
+	return writable
+}
+
+func (f *Facts) warnf(format string, args ...any) {
+	f.Warnings = append(f.Warnings, fmt.Sprintf(format, args...))
+}
+
+func resolve(path string) (string, fs.FileInfo, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", nil, err
+	}
+	info, err := os.Lstat(real)
+	if err != nil {
+		return "", nil, err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return "", nil, errors.New("it changed while it was looked at")
+	}
+	return real, info, nil
+}
+
+func idOf(info fs.FileInfo) FileID {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return FileID{}
+	}
+	return FileID{Dev: uint64(st.Dev), Ino: st.Ino} //nolint:gosec,unconvert // Dev is signed on darwin
+}
+
+func links(info fs.FileInfo) uint64 {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 1
+	}
+	return uint64(st.Nlink) //nolint:unconvert // its width differs by platform
+}
+
+// byDepth orders parents before children, and paths of one depth by name.
+func byDepth(a, b string) int {
+	if d := depth(a) - depth(b); d != 0 {
+		return d
+	}
+	return strings.Compare(a, b)
+}
+
+func depth(path string) int {
+	if path == "/" {
+		return 0
+	}
+	return strings.Count(path, "/")
+}

@@ -1,0 +1,366 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors that Init inherits beside the standard ones. The real stderr is not
+// number 2, so that what bubblewrap says about itself can be told from what the
+// command says.
+const (
+	fdControl = 3
+	fdStderr  = 4
+	fdFirst   = 5 // the first that must not reach the command
+)
+
+// Exit statuses of commands that could not be started, as shells use them.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// Init is PID 1 of a sandbox. args are the ports to listen on, if any. It returns
+// the status to exit with, which nobody but bubblewrap looks at: how the command
+// ended is told to the launcher.
+func Init(args []string) int {
+	// A process that cannot be traced gives away neither its descriptors nor its
+	// memory to the command, which has the same user.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return initFailed(err)
+	}
+	if err := closeOnExec(fdFirst); err != nil {
+		return initFailed(err)
+	}
+	unix.CloseOnExec(fdControl)
+	unix.CloseOnExec(fdStderr)
+
+	// The kernel does not protect a PID 1 that has handlers, and Go installs them:
+	// without this, kill 1 from inside would end the run.
+	ignored := make(chan os.Signal, 1)
+	signal.Notify(ignored)
+
+	conn, err := controlConn(fdControl)
+	if err != nil {
+		return initFailed(err)
+	}
+	in := &initial{conn: conn}
+	if err := in.announce(args); err != nil {
+		return initFailed(err)
+	}
+	code, err := in.run()
+	if err != nil {
+		return initFailed(err)
+	}
+	return code
+}
+
+// initFailed prints to the stderr that the launcher reads with bubblewrap's.
+func initFailed(err error) int {
+	fmt.Fprintf(os.Stderr, "postern: inside: %v\n", err)
+	return ExitRefused
+}
+
+// initial is the state of PID 1.
+type initial struct {
+	conn *net.UnixConn
+
+	write sync.Mutex // one message at a time
+
+	mu  sync.Mutex // guards pid against being signalled after it was reaped
+	pid int        // the command; 0 before and after
+}
+
+func controlConn(fd int) (*net.UnixConn, error) {
+	f := os.NewFile(uintptr(fd), "control") //nolint:gosec // a descriptor fits
+	defer f.Close()                         //nolint:errcheck // FileConn duplicates
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("open control: %w", err)
+	}
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.New("open control: not a Unix socket")
+	}
+	return conn, nil
+}
+
+func (in *initial) send(m *message, fds ...int) error {
+	data, err := encode(m, maxInside)
+	if err != nil {
+		return err
+	}
+	in.write.Lock()
+	defer in.write.Unlock()
+	if len(fds) == 0 {
+		_, err = in.conn.Write(data)
+	} else {
+		_, _, err = in.conn.WriteMsgUnix(data, unix.UnixRights(fds...), nil)
+	}
+	return err
+}
+
+// announce makes the listeners, hands them out and says that the sandbox stands.
+func (in *initial) announce(ports []string) error {
+	if len(ports) > 0 {
+		fds, err := listenAll(ports)
+		if err != nil {
+			return err
+		}
+		err = in.send(&message{Type: msgListeners}, fds...)
+		for _, fd := range fds {
+			// Nobody accepts inside, and the command must not be able to.
+			_ = unix.Close(fd)
+		}
+		if err != nil {
+			return fmt.Errorf("hand out listeners: %w", err)
+		}
+	}
+	return in.send(&message{Type: msgReady})
+}
+
+// backlog is how many connections wait while the appliance is away.
+const backlog = 4096
+
+// listenAll makes listeners on loopback. Raw, because Go's own are multipath TCP
+// where the kernel has it, which costs every connection something here.
+func listenAll(ports []string) (fds []int, err error) {
+	for _, text := range ports {
+		port, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return nil, fmt.Errorf("listen on port %q: %w", text, err)
+		}
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return nil, fmt.Errorf("listen on port %s: %w", text, err)
+		}
+		fds = append(fds, fd)
+		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+			return nil, fmt.Errorf("listen on port %s: %w", text, err)
+		}
+		if err := unix.Listen(fd, backlog); err != nil {
+			return nil, fmt.Errorf("listen on port %s: %w", text, err)
+		}
+	}
+	return fds, nil
+}
+
+// run waits for the start message, runs the command, and reports.
+func (in *initial) run() (int, error) {
+	m, err := decode(in.conn, maxStart)
+	if errors.Is(err, io.EOF) {
+		return 0, nil // the launcher changed its mind
+	}
+	if err != nil {
+		return 0, err
+	}
+	if m.Type != msgStart {
+		return 0, fmt.Errorf("read message: %q before start", m.Type)
+	}
+	if failed := in.start(m); failed != nil {
+		return 0, in.send(failed)
+	}
+	if err := in.send(&message{Type: msgStarted}); err != nil {
+		return 0, err
+	}
+	go in.obey()
+	return 0, in.reap()
+}
+
+// start checks the view and starts the command. A message is returned instead of an
+// error: the launcher has to know.
+func (in *initial) start(m *message) *message {
+	for _, e := range m.Verify {
+		if err := e.check(); err != nil {
+			return &message{Type: msgFailed, Code: ExitRefused, Reason: ReasonChanged, Detail: err.Error()}
+		}
+	}
+	argv, err := unpack(m.Argv)
+	if err == nil && len(argv) == 0 {
+		err = errors.New("no command")
+	}
+	env, envErr := unpack(m.Env)
+	if err = errors.Join(err, envErr); err != nil {
+		return &message{Type: msgFailed, Code: ExitRefused, Reason: ReasonProtocol, Detail: err.Error()}
+	}
+	if err := os.Chdir(string(m.Dir)); err != nil {
+		return &message{Type: msgFailed, Code: ExitRefused, Reason: ReasonDir, Detail: err.Error()}
+	}
+	pid, err := spawn(argv, env)
+	if err != nil {
+		code := exitNotExecutable
+		if errors.Is(err, unix.ENOENT) {
+			code = exitNotFound
+		}
+		return &message{Type: msgFailed, Code: code, Detail: err.Error()}
+	}
+	in.pid = pid // nobody else looks yet
+	return nil
+}
+
+// check looks at one path from inside.
+func (e *expect) check() error {
+	path := string(e.Path)
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", path, err)
+	}
+	if !e.Hidden && (st.Dev != e.Dev || st.Ino != e.Ino) {
+		return fmt.Errorf("%s is not what it was when the mounts were planned", path)
+	}
+	if e.Hidden && st.Dev == e.Dev && st.Ino == e.Ino {
+		return fmt.Errorf("%s should be hidden, and is not", path)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return fmt.Errorf("look at %s: %w", path, err)
+	}
+	if e.ReadOnly && fs.Flags&unix.ST_RDONLY == 0 {
+		return fmt.Errorf("%s should be read-only, and is not", path)
+	}
+	return nil
+}
+
+// spawn starts the command in a process group of its own, with the caller's standard
+// descriptors. A script without an interpreter line goes to the shell, as execvp
+// does it.
+func spawn(argv, env []string) (int, error) {
+	exe, err := lookPath(argv[0], env)
+	if err != nil {
+		return 0, err
+	}
+	attr := &syscall.ProcAttr{
+		Env:   env,
+		Files: []uintptr{0, 1, fdStderr},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	}
+	pid, err := syscall.ForkExec(exe, argv, attr)
+	if errors.Is(err, unix.ENOEXEC) {
+		pid, err = syscall.ForkExec("/bin/sh", append([]string{"sh", exe}, argv[1:]...), attr)
+	}
+	if err != nil {
+		return 0, &os.PathError{Op: "exec", Path: exe, Err: err}
+	}
+	return pid, nil
+}
+
+// lookPath finds a command by the PATH the command itself will have.
+func lookPath(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	path := "/usr/local/bin:/usr/bin:/bin"
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = v
+		}
+	}
+	var denied error
+	for _, dir := range filepath.SplitList(path) {
+		if dir == "" {
+			dir = "."
+		}
+		exe := filepath.Join(dir, name)
+		if !strings.Contains(exe, "/") {
+			exe = "./" + exe
+		}
+		info, err := os.Stat(exe)
+		switch {
+		case err != nil || info.IsDir():
+		case info.Mode().Perm()&0o111 == 0:
+			denied = &os.PathError{Op: "exec", Path: exe, Err: unix.EACCES}
+		default:
+			return exe, nil
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", &os.PathError{Op: "exec", Path: name, Err: unix.ENOENT}
+}
+
+// obey passes signals on until the launcher hangs up, which ends the sandbox: a
+// second cord beside the parent-death signal.
+func (in *initial) obey() {
+	for {
+		m, err := decode(in.conn, maxInside)
+		if err != nil {
+			os.Exit(ExitRefused)
+		}
+		if m.Type == msgSignal {
+			in.signal(syscall.Signal(m.Signal), m.Group)
+		}
+	}
+}
+
+func (in *initial) signal(sig syscall.Signal, group bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.pid == 0 {
+		return
+	}
+	to := in.pid
+	if group {
+		to = -to
+	}
+	_ = unix.Kill(to, sig)
+}
+
+// reap waits for every child of the sandbox, its orphans included, until the command
+// has ended. What still runs then ends with PID 1.
+func (in *initial) reap() error {
+	for {
+		var status unix.WaitStatus
+		var info unix.Siginfo
+		// Looked at first and reaped under the lock, so that a signal on its way
+		// cannot meet another process of the same number.
+		if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("wait: %w", err)
+		}
+		in.mu.Lock()
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		ended := err == nil && pid == in.pid && pid != 0
+		if ended {
+			in.pid = 0
+		}
+		in.mu.Unlock()
+		if ended {
+			m := &message{Type: msgExit, Code: status.ExitStatus()}
+			if status.Signaled() {
+				m.Code, m.Signal = 0, int(status.Signal())
+			}
+			return in.send(m)
+		}
+	}
+}
+
+// closeOnExec marks every descriptor from first on. Not closed: some belong to the
+// runtime already.
+func closeOnExec(first uint) error {
+	err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+	if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	// Before Linux 5.11.
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("close inherited descriptors: %w", err)
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= int(first) { //nolint:gosec // small
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// The test binary plays three parts: the tests, PID 1 of the sandboxes they start,
+// and the hostile command inside.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case InitCommand:
+			os.Exit(Init(os.Args[2:]))
+		case attackCommand:
+			os.Exit(attack(os.Args[2:]))
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// needBwrap skips a test where there is no bubblewrap, and says so. `make test`
+// installs it.
+func needBwrap(t testing.TB) {
+	t.Helper()
+	if _, err := FindBwrap(nil); err != nil {
+		t.Skipf("SKIPPED, NOT PASSED: a real sandbox is needed: %v", err)
+	}
+}
+
+// world is a home with a worktree and things that a run must not see.
+type world struct {
+	home, tree, sibling, run string
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	// Not below /tmp, which the sandbox has its own of; the shortest writable place.
+	base := tempDir(t)
+	w := &world{home: base, tree: filepath.Join(base, "tree"), sibling: filepath.Join(base, "sibling"), run: filepath.Join(base, "run")}
+	for _, dir := range []string{w.tree, w.sibling, w.run, filepath.Join(base, ".ssh")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(base, ".ssh", "id_ed25519"), "secret key\n")
+	write(t, filepath.Join(w.sibling, "file"), "sibling\n")
+	return w
+}
+
+// tempDir is t.TempDir with symlinks resolved.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func (w *world) profile() *Profile {
+	return &Profile{Binds: []Bind{{Path: w.tree}}, Home: w.home, RunDir: w.run, GitDir: w.run}
+}
+
+// outcome is what one run in a sandbox left.
+type outcome struct {
+	stdout, stderr string
+	status         Status
+	facts          *Facts
+}
+
+// sandboxed runs one command and waits for it; it fails the test if it cannot.
+func sandboxed(t testing.TB, p *Profile, argv ...string) outcome {
+	t.Helper()
+	out, err := trySandboxed(t, p, argv...)
+	if err != nil {
+		t.Fatalf("run %q: %v\nstderr: %s", argv, err, out.stderr)
+	}
+	return out
+}
+
+func trySandboxed(t testing.TB, p *Profile, argv ...string) (outcome, error) {
+	t.Helper()
+	needBwrap(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	facts, err := Gather(p)
+	if err != nil {
+		return outcome{}, err
+	}
+	stdout, stderr := capture(t), capture(t)
+	proc, err := Start(ctx, facts, Options{Stdin: devNull(t), Stdout: stdout, Stderr: stderr, Timeout: 30 * time.Second})
+	if err != nil {
+		return outcome{}, err
+	}
+	stop := context.AfterFunc(ctx, proc.Kill)
+	defer stop()
+	if err := proc.Exec(Command{Argv: argv, Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + facts.Home, "LC_ALL=C"}}); err != nil {
+		proc.Close()
+		return outcome{facts: facts}, err
+	}
+	status, err := proc.Wait()
+	if err != nil {
+		return outcome{}, err
+	}
+	return outcome{slurp(t, stdout), slurp(t, stderr), status, facts}, ctx.Err()
+}
+
+// capture is a file that a child writes to.
+func capture(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+func slurp(t testing.TB, f *os.File) string {
+	t.Helper()
+	return read(t, f.Name())
+}
+
+func devNull(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// script runs a shell script inside.
+func script(t testing.TB, p *Profile, text string) outcome {
+	t.Helper()
+	return sandboxed(t, p, "/bin/sh", "-c", text)
+}
+
+func git(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C",
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com"}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
+	}
+	return string(out)
+}
+
+// repository makes a git repository with one commit.
+func repository(t testing.TB, dir string) {
+	t.Helper()
+	git(t, filepath.Dir(dir), "init", "-q", "-b", "main", dir)
+	write(t, filepath.Join(dir, "file"), "one\n")
+	git(t, dir, "add", "file")
+	git(t, dir, "commit", "-q", "-m", "one")
+}
+
+// refusal demands that err is a refusal for that reason.
+func refusal(t testing.TB, err error, want Reason) {
+	t.Helper()
+	var r *Refusal
+	if !errors.As(err, &r) || r.Reason != want {
+		t.Fatalf("got %v, want a refusal %s", err, want)
+	}
+}
+
+func lines(format string, args ...any) []string {
+	return strings.Split(strings.TrimSpace(fmt.Sprintf(format, args...)), "\n")
+}

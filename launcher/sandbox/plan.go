@@ -1,0 +1,216 @@
+package sandbox
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Plan turns facts into the ordered mounts. It looks at nothing but f.
+//
+// bubblewrap applies mounts in order, and each hides what was at and below its
+// target. So the rule is: parents before children, everywhere. Then the deepest
+// mount that holds a path decides about it, and no later mount can re-open what an
+// earlier one closed, provided that nothing writable is mounted at or below a
+// denial; those roots are dropped, for a denial beats a grant.
+//
+// A mount is tied to a directory entry, not to a path: renaming a parent takes the
+// mount along and leaves the name free. So every directory between a writable root
+// and something read-only inside it is mounted onto itself, which makes it EBUSY.
+func Plan(f *Facts) []Mount {
+	plan := base(f)
+	plan = append(plan, f.symlinks()...)
+	plan = append(plan, inner(f)...)
+	return append(plan, seal(f)...)
+}
+
+// base is the system and the private trees, which roots are laid over.
+func base(f *Facts) []Mount {
+	var plan []Mount
+	add := func(m Mount) { plan = append(plan, m) }
+	add(Mount{Op: OpTmpfs, Target: "/etc"})
+	add(Mount{Op: OpTmpfs, Target: "/run"})
+	add(Mount{Op: OpDir, Target: "/var", Perms: "0755"})
+	for _, s := range f.System {
+		if s.Link != "" {
+			add(Mount{Op: OpSymlink, Source: s.Link, Target: s.Path})
+		} else {
+			add(Mount{Op: OpRoBind, Source: s.Path, Target: s.Path})
+		}
+	}
+	for _, d := range f.Etc {
+		add(Mount{Op: OpFile, Data: d.Content, Target: d.Path, Perms: "0444"})
+	}
+	if f.GitFile != "" {
+		add(Mount{Op: OpSymlink, Source: InnerGit, Target: "/etc/gitconfig"})
+	}
+	add(Mount{Op: OpSymlink, Source: "/proc/self/mounts", Target: "/etc/mtab"})
+	add(Mount{Op: OpProc, Target: "/proc"})
+	for _, path := range f.ProcCovers {
+		add(Mount{Op: OpRoBind, Source: path, Target: path})
+	}
+	add(Mount{Op: OpDev, Target: "/dev"})
+	add(Mount{Op: OpTmpfs, Target: "/tmp", Perms: "1777"})
+	// Relative, because bubblewrap would follow an absolute link out of the new root
+	// when it makes the mount points below it.
+	add(Mount{Op: OpSymlink, Source: "../tmp", Target: "/var/tmp"})
+	add(Mount{Op: OpSymlink, Source: "../run", Target: "/var/run"})
+	add(Mount{Op: OpTmpfs, Target: f.Runtime, Perms: "0700"})
+	add(Mount{Op: OpTmpfs, Target: f.Home, Perms: "0700"})
+	add(Mount{Op: OpDir, Target: InnerEmpty, Perms: "0555"})
+	add(Mount{Op: OpRoBind, Source: f.Exe, Target: InnerExe})
+	if f.GitFile != "" {
+		add(Mount{Op: OpRoBind, Source: f.GitFile, Target: InnerGit})
+	}
+	return plan
+}
+
+// symlinks makes the host's links that lie in no tree the run sees anyway.
+func (f *Facts) symlinks() []Mount {
+	var plan []Mount
+	for _, l := range f.Links {
+		inRoot := slices.ContainsFunc(f.Roots, func(r Root) bool { return contains(r.Path, l.Path) })
+		inSystem := slices.ContainsFunc(f.System, func(s SystemPath) bool { return contains(s.Path, l.Path) })
+		ours := l.Path == "/var/tmp" || l.Path == "/var/run"
+		holds := contains(l.Path, f.Home) || slices.ContainsFunc(f.Roots, func(r Root) bool { return contains(l.Path, r.Path) })
+		if !inRoot && !inSystem && !ours && !holds {
+			plan = append(plan, Mount{Op: OpSymlink, Source: l.Target, Target: l.Path})
+		}
+	}
+	return plan
+}
+
+// inner is the roots, the pins and the denials, in one order by depth.
+func inner(f *Facts) []Mount {
+	denials := effective(f)
+	roots := slices.DeleteFunc(slices.Clone(f.Roots), func(r Root) bool {
+		// Dropped, not demoted: a mount that is not there cannot be got wrong. Below
+		// a protected folder the root is visible through it, below a hidden one not.
+		return slices.ContainsFunc(denials, func(d Denial) bool { return contains(d.Path, r.Path) })
+	})
+
+	var plan []Mount
+	for _, r := range roots {
+		op := OpRoBind
+		if r.Writable {
+			op = OpBind
+		}
+		plan = append(plan, Mount{Op: op, Source: r.Path, Target: r.Path, role: roleRoot})
+	}
+	for _, p := range pins(roots, denials) {
+		plan = append(plan, Mount{Op: OpBind, Source: p, Target: p, role: rolePin})
+	}
+	for _, d := range denials {
+		plan = append(plan, guard(d)...)
+	}
+	// Stable: the two operations that hide a folder keep their order.
+	slices.SortStableFunc(plan, func(a, b Mount) int { return byDepth(a.Target, b.Target) })
+	return plan
+}
+
+// effective drops the denials that change nothing: those outside what the run sees,
+// those below a denial at least as strong, and protections where nothing may be
+// written anyway.
+func effective(f *Facts) []Denial {
+	var kept []Denial
+	for _, d := range f.Denials { // parents first, and the stronger first at one path
+		covered := slices.ContainsFunc(kept, func(k Denial) bool {
+			return contains(k.Path, d.Path) && (k.Kind >= d.Kind || k.Path == d.Path)
+		})
+		root, ok := deepest(f.Roots, d.Path)
+		visible := ok || slices.ContainsFunc(f.System, func(s SystemPath) bool { return s.Link == "" && contains(s.Path, d.Path) })
+		if covered || !visible || d.Kind == Protect && (!ok || !root.Writable) {
+			continue
+		}
+		kept = append(kept, d)
+	}
+	return kept
+}
+
+// deepest is the root that decides about p.
+func deepest(roots []Root, p string) (best Root, ok bool) {
+	for _, r := range roots {
+		if contains(r.Path, p) && (!ok || len(r.Path) > len(best.Path)) {
+			best, ok = r, true
+		}
+	}
+	return best, ok
+}
+
+// pins are the directories between a writable root and what is mounted inside it.
+// One that is a root itself is a mount point already, and one below a denial cannot
+// be written.
+func pins(roots []Root, denials []Denial) []string {
+	targets := make([]string, 0, len(roots)+len(denials))
+	for _, r := range roots {
+		targets = append(targets, r.Path)
+	}
+	for _, d := range denials {
+		targets = append(targets, d.Path)
+	}
+	seen := map[string]bool{}
+	for _, r := range roots {
+		seen[r.Path] = true
+	}
+	var out []string
+	for _, target := range targets {
+		for dir := path.Dir(target); dir != "/"; dir = path.Dir(dir) {
+			root, ok := deepest(roots, dir)
+			if !ok || !root.Writable || seen[dir] {
+				if !ok {
+					break
+				}
+				continue
+			}
+			if slices.ContainsFunc(denials, func(d Denial) bool { return contains(d.Path, dir) }) {
+				continue
+			}
+			seen[dir] = true
+			out = append(out, dir)
+		}
+	}
+	return out
+}
+
+// guard is what a denial mounts.
+func guard(d Denial) []Mount {
+	switch {
+	case d.Kind == Protect:
+		return []Mount{{Op: OpRoBind, Source: d.Path, Target: d.Path, role: roleGuard}}
+	case d.Dir:
+		// Read-only as well: writes into a hidden folder must fail, not vanish.
+		return []Mount{
+			{Op: OpTmpfs, Target: d.Path, Perms: "0000", role: roleGuard},
+			{Op: OpRemountRO, Target: d.Path, role: roleGuard},
+		}
+	default:
+		// The device cannot be opened on a mount of a user namespace: EACCES.
+		return []Mount{{Op: OpRoBind, Source: "/dev/null", Target: d.Path, role: roleGuard}}
+	}
+}
+
+// seal makes the private trees that hold nothing of the run's own read-only, when
+// every mount point in them has been made.
+func seal(f *Facts) []Mount {
+	var plan []Mount
+	for _, dir := range []string{"/etc", "/run", "/"} {
+		plan = append(plan, Mount{Op: OpRemountRO, Target: dir, role: roleSeal})
+	}
+	return plan
+}
+
+// planText is one line an operation, for tests and --print.
+func planText(plan []Mount) string {
+	var b strings.Builder
+	for _, m := range plan {
+		b.WriteString(string(m.Op))
+		for _, part := range []string{m.Perms, m.Source, m.Target} {
+			if part != "" {
+				b.WriteByte(' ')
+				b.WriteString(part)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

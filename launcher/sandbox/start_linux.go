@@ -1,0 +1,339 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"postern/caddy-modules/session/lease"
+)
+
+// Process is a sandbox that stands, and the command in it once Exec was called.
+type Process struct {
+	facts  *Facts
+	plan   []Mount
+	cmd    *exec.Cmd
+	conn   *net.UnixConn
+	pair   lease.Pair
+	git    *os.File
+	stderr *tail
+
+	write    sync.Mutex // one message at a time
+	messages chan *message
+	ended    chan struct{} // bubblewrap was reaped; code is set
+	code     int
+}
+
+// Start puts up a sandbox for facts and returns when its listeners exist. The
+// command comes later, by Exec, because its environment depends on who takes the
+// listeners. The error is a *Refusal where the host or the request is to blame.
+func Start(ctx context.Context, f *Facts, o Options) (*Process, error) {
+	if err := checkElevated(); err != nil {
+		return nil, err
+	}
+	bwrap, err := FindBwrap(o.Dirs)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.setExe(o.Exe); err != nil {
+		return nil, err
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 10 * time.Second
+	}
+	if o.Ports == [2]int{} {
+		o.Ports = DefaultPorts
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+
+	p := &Process{facts: f, messages: make(chan *message, 4), ended: make(chan struct{})}
+	if p.git, err = f.makeGitFile(); err != nil {
+		return nil, err
+	}
+	if err := p.launch(bwrap, o); err != nil {
+		p.release()
+		return nil, err
+	}
+	if err := p.await(ctx); err != nil {
+		p.Kill()
+		p.release()
+		return nil, err
+	}
+	return p, nil
+}
+
+// setExe finds the binary that becomes PID 1.
+func (f *Facts) setExe(exe string) (err error) {
+	if exe == "" {
+		if exe, err = os.Executable(); err != nil {
+			return fmt.Errorf("find own binary: %w", err)
+		}
+	}
+	if f.Exe, err = filepath.EvalSymlinks(exe); err != nil {
+		return fmt.Errorf("find own binary: %w", err)
+	}
+	return nil
+}
+
+// makeGitFile makes the file that is mounted as git's configuration. It is filled in
+// later, through the descriptor: what belongs into it is known when the appliance
+// has answered, and mounts cannot be made then. It has no name any more as soon as
+// it is mounted.
+func (f *Facts) makeGitFile() (*os.File, error) {
+	if f.GitDir == "" {
+		return nil, nil //nolint:nilnil // a run without git configuration
+	}
+	sweep(f.GitDir)
+	file, err := os.CreateTemp(f.GitDir, gitFilePattern)
+	if err != nil {
+		return nil, fmt.Errorf("make git configuration: %w", err)
+	}
+	f.GitFile = file.Name()
+	return file, nil
+}
+
+const gitFilePattern = ".gitconfig-*"
+
+// sweep removes the files of launchers that were killed in the few milliseconds in
+// which such a file has a name.
+func sweep(dir string) {
+	stale, _ := filepath.Glob(filepath.Join(dir, gitFilePattern))
+	for _, path := range stale {
+		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > time.Minute {
+			_ = os.Remove(path)
+		}
+	}
+}
+
+// launch starts bubblewrap on a thread of its own.
+func (p *Process) launch(bwrap string, o Options) error {
+	theirs, err := p.socketpair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close() //nolint:errcheck // the child has its own
+	stderr := o.Stderr
+	if stderr == nil {
+		stderr = os.Stderr
+	}
+	p.plan = Plan(p.facts)
+	cmd, fds, err := command(bwrap, p.facts, p.plan, o.Ports[:], theirs, stderr)
+	if err != nil {
+		return err
+	}
+	// The first two belong to others, the rest is the child's alone.
+	defer (&files{list: fds.list[2:]}).close()
+	p.cmd = cmd
+	cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
+	if o.Stdin != nil {
+		cmd.Stdin = o.Stdin
+	}
+	if o.Stdout != nil {
+		cmd.Stdout = o.Stdout
+	}
+	said, theirsErr, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe: %w", err)
+	}
+	cmd.Stderr = theirsErr
+	p.stderr = newTail(said)
+
+	started := make(chan error)
+	go func() {
+		// The parent-death signal is that of the thread that forked, and comes when
+		// the thread ends: it is kept, and ends with this function.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		_ = theirsErr.Close()
+		started <- err
+		if err != nil {
+			return
+		}
+		_ = cmd.Wait() // the state says what the error would
+		p.code = cmd.ProcessState.ExitCode()
+		if p.code < 0 {
+			p.code = 128 + 9 // only a signal does that, and we know of one
+		}
+		close(p.ended)
+	}()
+	if err := <-started; err != nil {
+		p.cmd = nil
+		return &Refusal{Reason: ReasonStart, Detail: "cannot start " + bwrap, Err: err}
+	}
+	go p.listen()
+	return nil
+}
+
+// socketpair makes the control connection; the other end is returned.
+func (p *Process) socketpair() (*os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make control connection: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control of the inside") //nolint:gosec // descriptors fit
+	defer ours.Close()                                                                                           //nolint:errcheck // FileConn duplicates
+	c, err := net.FileConn(ours)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make control connection: %w", err), theirs.Close())
+	}
+	p.conn = c.(*net.UnixConn) //nolint:forcetypeassert,errcheck // made so above
+	return theirs, nil
+}
+
+// listen reads what the inside says, until it hangs up.
+func (p *Process) listen() {
+	defer close(p.messages)
+	fds := &receiver{conn: p.conn}
+	for {
+		m, err := decode(fds, maxInside)
+		if err != nil {
+			return
+		}
+		if m.Type == msgListeners {
+			if p.pair, err = fds.pair(); err != nil {
+				m = &message{Type: msgFailed, Reason: ReasonProtocol, Detail: err.Error()}
+			}
+			fds.done = true
+		}
+		p.messages <- m
+	}
+}
+
+// await waits until the sandbox stands.
+func (p *Process) await(ctx context.Context) error {
+	for want := range 2 {
+		select {
+		case m, ok := <-p.messages:
+			switch {
+			case !ok:
+				return p.died(ctx)
+			case m.Type != []string{msgListeners, msgReady}[want]:
+				return &Refusal{Reason: ReasonProtocol, Detail: fmt.Sprintf("the inside of the sandbox said %q %s", m.Type, m.Detail)}
+			}
+		case <-ctx.Done():
+			return p.late(ctx)
+		}
+	}
+	// Mounted: from now on it has no name.
+	return p.unname()
+}
+
+// died says why bubblewrap ended before the sandbox stood.
+func (p *Process) died(ctx context.Context) error {
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		return p.late(ctx)
+	}
+	r := classify(p.stderr.String())
+	if isWSL1() {
+		r = &Refusal{Reason: ReasonWSL1, Detail: "WSL 1 has no namespaces", Cure: "convert the distribution: wsl --set-version NAME 2"}
+	}
+	return r
+}
+
+func (p *Process) late(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return fmt.Errorf("start sandbox: %w", context.Cause(ctx))
+	}
+	p.Kill() // so that what it says has an end
+	return &Refusal{Reason: ReasonTimeout, Detail: "the sandbox did not stand in time: " + lastLine(p.stderr.String())}
+}
+
+func (p *Process) unname() error {
+	if p.git == nil {
+		return nil
+	}
+	if err := os.Remove(p.git.Name()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the name of the git configuration: %w", err)
+	}
+	return nil
+}
+
+// release frees what a start that failed has taken.
+func (p *Process) release() {
+	if p.git != nil {
+		_ = p.unname()
+		_ = p.git.Close()
+	}
+	if p.conn != nil {
+		_ = p.conn.Close()
+	}
+	if p.cmd != nil {
+		<-p.ended
+		for range p.messages { // the reader ends when the connection has
+		}
+	}
+	_ = p.pair.Close()
+	if p.stderr != nil {
+		p.stderr.close()
+	}
+}
+
+// receiver reads the control connection and collects descriptors until done.
+type receiver struct {
+	conn *net.UnixConn
+	fds  []int
+	done bool
+}
+
+func (r *receiver) Read(b []byte) (int, error) {
+	if r.done {
+		return r.conn.Read(b) // without room for descriptors: the kernel closes any
+	}
+	oob := make([]byte, unix.CmsgSpace(2*4))
+	n, oobn, _, _, err := r.conn.ReadMsgUnix(b, oob)
+	if messages, perr := unix.ParseSocketControlMessage(oob[:oobn]); perr == nil {
+		for i := range messages {
+			if fds, ferr := unix.ParseUnixRights(&messages[i]); ferr == nil {
+				r.fds = append(r.fds, fds...)
+			}
+		}
+	}
+	if n == 0 && err == nil && len(b) > 0 {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// pair makes listeners of the descriptors that came.
+func (r *receiver) pair() (p lease.Pair, err error) {
+	if len(r.fds) != 2 {
+		for _, fd := range r.fds {
+			_ = unix.Close(fd)
+		}
+		return p, fmt.Errorf("receive listeners: %d descriptors, want 2", len(r.fds))
+	}
+	var lns [2]*net.TCPListener
+	for i, fd := range r.fds {
+		f := os.NewFile(uintptr(fd), "listener") //nolint:gosec // a descriptor fits
+		ln, lerr := net.FileListener(f)
+		_ = f.Close()
+		if lerr != nil {
+			err = errors.Join(err, fmt.Errorf("receive listeners: %w", lerr))
+			continue
+		}
+		tcp, ok := ln.(*net.TCPListener)
+		if !ok {
+			err = errors.Join(err, errors.New("receive listeners: not TCP"), ln.Close())
+			continue
+		}
+		lns[i] = tcp
+	}
+	p = lease.Pair{HTTP: lns[0], SOCKS: lns[1]}
+	if err != nil {
+		err = errors.Join(err, p.Close())
+	}
+	return p, err
+}

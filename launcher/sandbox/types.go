@@ -1,0 +1,64 @@
+package sandbox
+
+import (
+	"os"
+	"syscall"
+	"time"
+)
+
+// InitCommand is the first argument under which main must call Init.
+const InitCommand = "__init"
+
+// DefaultPorts are where the HTTP and the SOCKS listener are, inside.
+var DefaultPorts = [2]int{3128, 1080}
+
+// Options are about the start and not about what the run may do.
+type Options struct {
+	// Dirs are where bubblewrap is looked for; nil means the system's directories.
+	Dirs []string
+
+	// Exe is our own binary on the host; empty means the running one. It must call
+	// Init when its first argument is InitCommand.
+	Exe string
+
+	// Ports are the listeners' inside, HTTP first; the zero value means DefaultPorts.
+	Ports [2]int
+
+	// Stdin, Stdout and Stderr are the command's, handed on as they are. Nil means
+	// this process's own.
+	Stdin, Stdout, Stderr *os.File
+
+	// Timeout bounds the start, until the sandbox stands; zero means 10 s.
+	Timeout time.Duration
+}
+
+// Command is what runs in a sandbox. The environment is the whole one, secrets
+// included: it travels through an inherited socket only.
+type Command struct {
+	Argv []string
+	Env  []string
+	Dir  string // inside; empty means the profile's
+}
+
+// ExecError says that the sandbox stands and the command could not be run in it.
+type ExecError struct {
+	Code   int    // what a shell would exit with: 126 or 127
+	Detail string // the system's words
+}
+
+// Error implements error.
+func (e *ExecError) Error() string { return e.Detail }
+
+// Status is how a command ended.
+type Status struct {
+	Code   int            // exit status, when Signal is 0
+	Signal syscall.Signal // what killed it
+}
+
+// ExitCode is the status a shell reports: 128 + n for a signal.
+func (s Status) ExitCode() int {
+	if s.Signal != 0 {
+		return 128 + int(s.Signal)
+	}
+	return s.Code
+}

@@ -1,0 +1,131 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Messages between the launcher and the inside of the sandbox. Each is a big-endian
+// length of four bytes and that many bytes of JSON. Descriptors, where a message has
+// any, come with its first byte.
+//
+//	inside   listeners  + 2 descriptors: HTTP, SOCKS
+//	inside   ready      the sandbox stands; waiting
+//	launcher start      what to run, and what the mounts must look like
+//	inside   started, or failed
+//	launcher signal     as often as needed
+//	inside   exit       the last
+//
+// What comes from inside is not to be trusted: the command cannot reach the socket
+// as far as we know, and if it could, it could say that it ended, and no more.
+type message struct {
+	Type string `json:"type"`
+
+	// start; texts are bytes, for neither paths nor arguments need be UTF-8
+	Argv   []byte   `json:"argv,omitempty"` // packed
+	Env    []byte   `json:"env,omitempty"`  // packed
+	Dir    []byte   `json:"dir,omitempty"`
+	Verify []expect `json:"verify,omitempty"`
+
+	// signal
+	Signal int  `json:"signal,omitempty"` // also of exit: what killed the command
+	Group  bool `json:"group,omitempty"`  // the whole process group, as a terminal does
+
+	// failed, exit
+	Code   int    `json:"code,omitempty"`
+	Reason Reason `json:"reason,omitempty"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// The types of messages.
+const (
+	msgListeners = "listeners"
+	msgReady     = "ready"
+	msgStart     = "start"
+	msgStarted   = "started"
+	msgFailed    = "failed"
+	msgSignal    = "signal"
+	msgExit      = "exit"
+)
+
+// expect is what the inside checks about one path before anything runs.
+type expect struct {
+	Path     []byte `json:"path"`
+	Dev      uint64 `json:"dev"`
+	Ino      uint64 `json:"ino"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
+	Hidden   bool   `json:"hidden,omitempty"`
+}
+
+const (
+	// maxInside bounds a message from inside, in bytes.
+	maxInside = 64 << 10
+
+	// maxStart bounds a start message. The kernel takes 2 MiB of arguments and
+	// environment by default, up to 6 MiB; JSON may need more for the same.
+	maxStart = 32 << 20
+)
+
+// encode makes the bytes of a message of at most limit bytes.
+func encode(m *message, limit int) ([]byte, error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", m.Type, err)
+	}
+	if len(body) > limit {
+		return nil, fmt.Errorf("encode %s: %d bytes, at most %d", m.Type, len(body), limit)
+	}
+	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...), nil //nolint:gosec // bounded above
+}
+
+// decode reads one message of at most limit bytes. The error is io.EOF when r ends
+// before it begins.
+func decode(r io.Reader, limit int) (*message, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, io.EOF
+		}
+		return nil, fmt.Errorf("read message: %w", err)
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size == 0 || uint64(size) > uint64(limit) { //nolint:gosec // limits are positive constants
+		return nil, fmt.Errorf("read message: %d bytes, want 1 to %d", size, limit)
+	}
+	body := make([]byte, size)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, fmt.Errorf("read message: %w", err)
+	}
+	var m message
+	if err := json.Unmarshal(body, &m); err != nil {
+		return nil, fmt.Errorf("decode message: %w", err)
+	}
+	return &m, nil
+}
+
+// pack joins texts as the kernel does, each ended by a zero byte.
+func pack(texts []string) ([]byte, error) {
+	var out []byte
+	for _, text := range texts {
+		if strings.IndexByte(text, 0) >= 0 {
+			return nil, fmt.Errorf("pack %q: it contains a zero byte", text)
+		}
+		out = append(append(out, text...), 0)
+	}
+	return out, nil
+}
+
+// unpack splits what pack joined.
+func unpack(data []byte) ([]string, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	if data[len(data)-1] != 0 {
+		return nil, errors.New("unpack: the last text has no end")
+	}
+	return strings.Split(string(data[:len(data)-1]), "\x00"), nil
+}
