@@ -1,0 +1,169 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"postern/caddy-modules/policy"
+)
+
+var established = []byte("HTTP/1.1 200 Connection established\r\n\r\n")
+
+// connect answers a CONNECT. It says whether the client may ask again on the
+// same connection, which it may after a refusal.
+func (f *flow) connect() bool {
+	if f.req.hasBody() {
+		// net/http would read the first bytes of the tunnel as content.
+		return f.malformed(bad("CONNECT with content"))
+	}
+	t, err := tunnelTarget(f.req.target)
+	if err != nil {
+		return f.malformed(err)
+	}
+	f.dropUpstream() // of a plain request before
+	begun := time.Now()
+	r, err := f.open(t)
+	if err != nil {
+		answer := f.failed(ProtoConnect, t, err)
+		answer.close = f.req.close
+		return f.say(answer)
+	}
+	f.tunnel(r, ProtoConnect, established, begun)
+	return false
+}
+
+// tunnel tells the client that it is connected, looks at the ClientHello where
+// one is due, and relays until the end.
+func (f *flow) tunnel(r *route, proto Proto, welcome []byte, begun time.Time) {
+	f.s.count.tunnels.Add(1)
+	f.s.count.openTunnels.Add(1)
+	defer f.s.count.openTunnels.Add(-1)
+	f.mu.Lock()
+	r.tunnel = true
+	f.mu.Unlock()
+	end := Record{
+		Kind: KindClose, Proto: proto, Target: r.target, Decision: r.decision,
+		Addr: r.addr, Local: r.local, Cause: CauseError,
+	}
+	f.watch.stage(farewell, func() { f.abort(CauseError) })
+	decision := end
+	decision.Kind, decision.Cause = KindDecision, ""
+	_, err := f.client.Write(welcome)
+	goOn := err == nil && f.checkHello(r, &decision)
+	// One decision in any case: refused for its hello, or allowed, even when
+	// the client was gone before it could be told.
+	f.record(decision)
+	end.SNI, end.Hello, end.Decision = decision.SNI, decision.Hello, decision.Decision
+	switch {
+	case goOn:
+		end.BytesUp, end.BytesDown, end.Cause = f.exchangeBytes(r)
+	case !decision.Decision.Allowed:
+		end.Cause = CauseRefused
+		f.refuseHello(decision.Hello)
+	case err == nil:
+		end.Cause = CauseDone
+	}
+	if cause, by := f.why(); cause != "" {
+		end.Cause = cause
+		if cause == CauseRevoked {
+			end.Decision = by
+		}
+	}
+	end.Duration = time.Since(begun)
+	f.s.count.up.Add(end.BytesUp)
+	f.s.count.down.Add(end.BytesDown)
+	f.record(end)
+}
+
+// checkHello judges the ClientHello of a tunnel that owes one. It fills the
+// record in and gives false when the tunnel must end.
+func (f *flow) checkHello(r *route, d *Record) bool {
+	if r.local || r.decision.TCP || r.target.Scheme() != policy.SchemeTLS || f.s.SNI == SNIOff {
+		return true
+	}
+	var left bool
+	d.Hello, d.SNI, left = f.awaitHello(r.target.Host())
+	switch {
+	case !d.Hello.Refuses():
+		// A client that left without a byte was only asking whether the port
+		// is open.
+		return !left
+	case f.s.SNI == SNILog:
+		f.s.log.Warn("tunnel would be refused", slog.String("target", r.target.String()), slog.String("reason", d.Hello.String()))
+		return true
+	}
+	d.Decision.Allowed = false
+	f.s.count.denied.Add(1)
+	return false
+}
+
+// awaitHello reads until the ClientHello is complete or wrong, and leaves its
+// bytes in the buffer. left says that the client closed without a word.
+func (f *flow) awaitHello(host policy.Host) (v HelloVerdict, name string, left bool) {
+	limit := f.s.limits.HelloSize
+	f.watch.stage(f.s.limits.Hello, f.stopReading)
+	for {
+		if b := f.in.bytes(); len(b) > 0 {
+			v, name, more := readHello(b, host, limit)
+			if !more {
+				return v, name, false
+			}
+		}
+		err := f.in.fill(limit)
+		switch {
+		case err == nil:
+		case errors.Is(err, errFull):
+			return HelloTooLarge, "", false
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			// SNILog goes on with the tunnel.
+			_ = f.client.SetReadDeadline(time.Time{})
+			return HelloTimeout, "", false
+		case errors.Is(err, io.EOF) && len(f.in.bytes()) == 0:
+			return HelloNone, "", true
+		default:
+			return HelloMalformed, "", false
+		}
+	}
+}
+
+// accessDenied is the fatal TLS alert of RFC 8446 section 6.2, in a record that
+// every version understands. Clients show it as "access denied" instead of an
+// end of file without a reason.
+var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
+
+// refuseHello ends a tunnel before a byte of it reached the upstream.
+func (f *flow) refuseHello(v HelloVerdict) {
+	f.drop()
+	f.watch.stage(farewell, func() { f.abort(CauseError) })
+	switch v {
+	case HelloMismatch, HelloNoName, HelloMalformed, HelloTooLarge:
+		if _, err := f.client.Write(accessDenied); err != nil {
+			return
+		}
+	case HelloNone, HelloOK, HelloNotTLS, HelloTimeout:
+		// Nobody there who would understand an alert.
+	}
+	f.linger()
+}
+
+// exchangeBytes forwards what the client sent ahead, then relays.
+func (f *flow) exchangeBytes(r *route) (up, down int64, cause Cause) {
+	f.watch.flowing(f.s.limits.Idle, f.s.limits.Total, f.abort)
+	if b := f.in.bytes(); len(b) > 0 {
+		n, err := r.conn.Write(b)
+		up = int64(n)
+		if err != nil {
+			return up, 0, CauseError
+		}
+	}
+	f.in.discard(len(f.in.bytes()))
+	f.in.release()
+	u, down, err := relay(f.client, r.conn, &f.watch)
+	if err != nil {
+		return up + u, down, CauseError
+	}
+	return up + u, down, CauseDone
+}

@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"postern/caddy-modules/policy"
+)
+
+// Denied is a refusal by policy.
+type Denied struct {
+	Target   policy.Target
+	Decision policy.Decision
+}
+
+func (e *Denied) Error() string { return "denied by policy: " + e.Decision.Reason() }
+
+func isDenied(err error) bool {
+	var denied *Denied
+	return errors.As(err, &denied)
+}
+
+// Op is the step of reaching an upstream that failed.
+type Op string
+
+// The steps.
+const (
+	OpLookup   Op = "lookup"
+	OpConnect  Op = "connect"
+	OpExchange Op = "exchange" // of a plain request, after the connection was there
+)
+
+// DialError says that a target is allowed and could not be reached.
+type DialError struct {
+	Target policy.Target
+	Op     Op
+	Err    error
+	// Late says that a limit of time ran out.
+	Late bool
+}
+
+func (e *DialError) Error() string { return fmt.Sprintf("%s %s: %v", e.Op, e.Target, e.Err) }
+func (e *DialError) Unwrap() error { return e.Err }
+
+var (
+	errNoResolver = errors.New("no resolver is configured")
+	errNoAddress  = errors.New("the name has no address")
+)
+
+// asDialError leaves a refusal by policy what it is, wherever it was found: the
+// last check runs inside the dialler and comes back wrapped by it.
+func asDialError(ctx context.Context, t policy.Target, err error) error {
+	var denied *Denied
+	if errors.As(err, &denied) {
+		return denied
+	}
+	var already *DialError
+	if errors.As(err, &already) {
+		return already
+	}
+	return &DialError{Target: t, Op: OpConnect, Err: err, Late: isLate(ctx, err)}
+}
+
+func isLate(ctx context.Context, err error) bool {
+	var timeout net.Error
+	return errors.Is(ctx.Err(), context.DeadlineExceeded) ||
+		errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.As(err, &timeout) && timeout.Timeout() ||
+		errors.Is(err, syscall.ETIMEDOUT)
+}
+
+// code is the stable word for a failure, in the header Postern-Reason.
+func (e *DialError) code() string {
+	var dns *net.DNSError
+	switch {
+	case e.Op == OpLookup && e.Late:
+		return "lookup_timeout"
+	case e.Op == OpLookup && errors.As(e.Err, &dns) && dns.IsNotFound, errors.Is(e.Err, errNoAddress):
+		return "name_not_found"
+	case e.Op == OpLookup:
+		return "lookup_failed"
+	case e.Op == OpExchange && e.Late:
+		return "upstream_timeout"
+	case e.Op == OpExchange:
+		return "upstream_failed"
+	case errors.Is(e.Err, syscall.ECONNREFUSED):
+		return "connection_refused"
+	case errors.Is(e.Err, syscall.ENETUNREACH):
+		return "network_unreachable"
+	case errors.Is(e.Err, syscall.EHOSTUNREACH):
+		return "host_unreachable"
+	case e.Late:
+		return "connect_timeout"
+	default:
+		return "connect_failed"
+	}
+}
+
+// sentence is one line for a person. The error underneath is shown because it is
+// ours or the kernel's, never the upstream's text.
+func (e *DialError) sentence() string {
+	switch e.code() {
+	case "lookup_timeout":
+		return e.Target.String() + " is allowed, but the lookup of its name took too long"
+	case "name_not_found":
+		return e.Target.String() + " is allowed, but its name does not exist or has no address"
+	case "lookup_failed":
+		return e.Target.String() + " is allowed, but the lookup of its name failed"
+	case "connection_refused":
+		return e.Target.String() + " is allowed, but refused the connection"
+	case "network_unreachable", "host_unreachable":
+		return e.Target.String() + " is allowed, but there is no route to it"
+	case "connect_timeout":
+		return e.Target.String() + " is allowed, but did not answer in time"
+	case "upstream_timeout":
+		return e.Target.String() + " is allowed, but stopped answering"
+	case "upstream_failed":
+		return e.Target.String() + " is allowed, but broke the exchange: " + e.Err.Error()
+	default:
+		return e.Target.String() + " is allowed, but could not be reached: " + e.Err.Error()
+	}
+}

@@ -1,0 +1,232 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"postern/caddy-modules/policy"
+)
+
+// exchange is one plain request and its answer.
+type exchange struct {
+	f    *flow
+	t    policy.Target
+	path string
+	req  http.Request // what ReadResponse must know
+	body content
+	// out holds the request until its answer begins, then the answer.
+	out  []byte
+	up   *upstream
+	sent *sender // content that did not fit beside the head, nil for none
+	late atomic.Bool
+	// end collects the record of the end.
+	end Record
+}
+
+// forward answers a plain request. It says whether the client may send another.
+func (f *flow) forward() bool {
+	t, path, err := plainTarget(f.req.method, f.req.target)
+	if err != nil {
+		return f.malformed(err)
+	}
+	x := exchange{f: f, t: t, path: path, body: newContent(&f.in, &f.req)}
+	if err := x.body.check(); err != nil {
+		return f.malformed(err)
+	}
+	x.req.Method = f.req.method
+	buf := getLarge()
+	defer putLarge(buf)
+	x.out = buf[:0]
+	return x.run()
+}
+
+func (x *exchange) run() bool {
+	f := x.f
+	begun := time.Now()
+	resp, opened, err := x.request()
+	if !opened {
+		if errors.Is(err, errEnded) {
+			return false
+		}
+		answer := f.failed(ProtoHTTP, x.t, err)
+		// Content that nobody will read is not waited for.
+		answer.close = f.req.close || f.req.hasBody()
+		return f.say(answer)
+	}
+	f.s.count.requests.Add(1)
+	var again bool
+	switch {
+	case err != nil:
+		again = x.broken(err)
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		x.switchProtocols(resp)
+	default:
+		again = x.answer(resp)
+	}
+	if !again && f.up != nil {
+		f.dropUpstream()
+	}
+	x.end.Kind, x.end.Proto, x.end.Target, x.end.Duration = KindClose, ProtoHTTP, x.t, time.Since(begun)
+	if cause, by := f.why(); cause != "" {
+		x.end.Cause = cause
+		if cause == CauseRevoked {
+			x.end.Decision = by
+		}
+	}
+	f.s.count.up.Add(x.end.BytesUp)
+	f.s.count.down.Add(x.end.BytesDown)
+	f.record(x.end)
+	return again
+}
+
+// request connects, sends, and waits for the head of the final answer. opened
+// says that a connection was there, so that the rest is the exchange's business.
+func (x *exchange) request() (resp *http.Response, opened bool, err error) {
+	f := x.f
+	for fresh := false; ; fresh = true {
+		up, err := f.connectUpstream(x.t, fresh)
+		if err != nil {
+			return nil, opened, err
+		}
+		x.up = up
+		if !opened {
+			opened = true
+			x.end.Addr, x.end.Decision, x.end.Local = x.up.addr, x.up.decision, x.up.local
+			f.record(Record{
+				Kind: KindDecision, Proto: ProtoHTTP, Target: x.t,
+				Decision: x.up.decision, Addr: x.up.addr, Local: x.up.local,
+			})
+			x.out = f.req.appendHead(x.out, x.t, x.path)
+			if err := x.takeAhead(); err != nil {
+				return nil, true, err
+			}
+		}
+		f.watch.flowing(f.s.limits.Idle, f.s.limits.Total, func(Cause) { x.expire(up) })
+		up.meter.got = 0
+		if _, err = up.conn.Write(x.out); err == nil {
+			x.send()
+			resp, err = x.awaitResponse()
+		}
+		// An idle connection that its server was just closing gives an error
+		// before the first byte. Once, and only what does no harm twice.
+		if err == nil || !up.reused || up.meter.got > 0 || x.sent != nil || !f.req.replayable() || x.late.Load() {
+			return resp, true, err
+		}
+	}
+}
+
+// takeAhead puts content that came with the head right behind it, so that small
+// requests leave in one packet and need no second goroutine.
+func (x *exchange) takeAhead() error {
+	const reserve = 64 // for the framing of a chunk and the end of content
+	for !x.body.done() {
+		room := cap(x.out) - len(x.out) - reserve
+		if room < 512 {
+			return nil
+		}
+		data, err := x.body.take(room)
+		if err != nil {
+			return err
+		}
+		if len(data) == 0 {
+			break
+		}
+		x.end.BytesUp += int64(len(data))
+		if x.body.coding {
+			x.out = appendChunk(x.out, data)
+		} else {
+			x.out = append(x.out, data...)
+		}
+	}
+	if x.body.coding && x.body.done() {
+		x.out = x.body.appendEnd(x.out)
+	}
+	return nil
+}
+
+// expire ends an exchange that has stalled: both sides, but in a way that leaves
+// the client's connection usable for saying so.
+func (x *exchange) expire(up *upstream) {
+	x.late.Store(true)
+	_ = up.conn.Close()
+	_ = x.f.client.SetDeadline(past)
+}
+
+// broken answers an exchange that ended before the final answer began.
+func (x *exchange) broken(err error) bool {
+	f := x.f
+	sendErr := x.stopSending()
+	_, cut := f.usable(x.up.route)
+	_ = f.client.SetDeadline(time.Time{})
+	x.end.Cause = CauseError
+	var bad *headError
+	var syntax *policy.SyntaxError
+	switch {
+	case errors.As(err, &bad), errors.As(sendErr, &bad):
+		f.dropUpstream()
+		return f.malformed(bad)
+	case errors.As(err, &syntax):
+		return f.malformed(syntax)
+	case f.isEnded():
+		return false
+	case isDenied(err) || isDial(err):
+		// The second connection, in place of one that was dead, failed.
+		answer := f.failed(ProtoHTTP, x.t, err)
+		answer.close = true
+		return f.say(answer)
+	case cut != nil:
+		x.end.Cause, x.end.Decision = CauseRevoked, *cut
+		f.s.count.denied.Add(1)
+		answer := deniedReply(verdict{target: x.t, decision: *cut})
+		answer.close = true
+		return f.say(answer)
+	case x.late.Load() && x.sent != nil && x.sent.reading.Load():
+		x.end.Cause = CauseIdle
+		f.s.count.malformed.Add(1)
+		return f.say(timeoutReply())
+	case errors.Is(sendErr, errClientGone):
+		return false
+	}
+	dial := &DialError{Target: x.t, Op: OpExchange, Err: err, Late: x.late.Load() || errors.Is(err, os.ErrDeadlineExceeded)}
+	if dial.Late {
+		x.end.Cause = CauseIdle
+	}
+	f.s.count.failed.Add(1)
+	f.s.log.Info("exchange failed", slog.String("target", x.t.String()), slog.String("reason", dial.code()), slog.String("error", printable(err.Error())))
+	answer := failedReply(dial)
+	answer.close = true
+	return f.say(answer)
+}
+
+// errClientGone is for content that ended before its time.
+var errClientGone = errors.New("the client closed the connection inside its content")
+
+func isDial(err error) bool {
+	var dial *DialError
+	return errors.As(err, &dial)
+}
+
+func (f *flow) isEnded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended
+}
+
+// readContent reads more of the client's content into the buffer.
+func (f *flow) readContent() error {
+	err := f.in.fill(largeSize)
+	switch {
+	case err == nil:
+		f.watch.touch()
+		return nil
+	case errors.Is(err, io.EOF):
+		return errClientGone
+	default:
+		return err
+	}
+}

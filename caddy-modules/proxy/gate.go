@@ -1,0 +1,158 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"postern/caddy-modules/policy"
+)
+
+// Resolver looks names up. It is called with canonical names that the policy
+// allows, never with an address, and must honour ctx. It gives every address it
+// got, private ones included: an answer that mixes public and private addresses
+// is refused as a whole, which a resolver that filtered would hide.
+type Resolver interface {
+	Resolve(ctx context.Context, name string) ([]netip.Addr, error)
+}
+
+// Gate is the one way out of the appliance. It is safe for concurrent use once
+// its fields are set.
+type Gate struct {
+	// Policy gives the policy in force, a snapshot for one request. nil, or a
+	// nil Set, refuses everything.
+	Policy func() *policy.Set
+	// Resolver looks allowed names up. nil allows no names, only addresses.
+	Resolver Resolver
+	// Limits holds the dial limit, and for a Server all the others.
+	Limits Limits
+	// Record is called by a Server at each decision and at each close, from
+	// many goroutines. It must not block. Open itself records nothing: it does
+	// not know who asks.
+	Record func(Record)
+	// Control is called for every socket after the gate's own check and before
+	// connect. An error refuses the connection. May be nil.
+	Control func(network, address string, c syscall.RawConn) error
+
+	// dial replaces the dialling of a vetted address in tests, where there is
+	// no internet. Nothing sets it outside of them.
+	dial func(context.Context, policy.Target, netip.Addr) (*net.TCPConn, error)
+}
+
+// Opened says how a connection came to be.
+type Opened struct {
+	// Addr is the vetted address that was connected to.
+	Addr netip.AddrPort
+	// Decision allowed that address.
+	Decision policy.Decision
+	// Lookup and Connect say where the time went.
+	Lookup, Connect time.Duration
+}
+
+// Open connects to a target: policy, lookup, policy for every address of the
+// answer, dial, and policy again when the socket is about to connect. The time
+// for all of it is Limits.Dial.
+//
+// The error is a *Denied when policy refused, with the decision, and a *DialError
+// when the target is allowed and could not be reached. A denied name is never
+// looked up, and a denied address never dialled.
+func (g *Gate) Open(ctx context.Context, t policy.Target) (*net.TCPConn, Opened, error) {
+	limits := g.Limits.withDefaults()
+	return g.open(ctx, t, limits.Dial)
+}
+
+func (g *Gate) open(ctx context.Context, t policy.Target, limit time.Duration) (*net.TCPConn, Opened, error) {
+	set := g.policy()
+	d := set.Decide(t)
+	if !d.Allowed {
+		return nil, Opened{}, &Denied{Target: t, Decision: d}
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+
+	start := time.Now()
+	var one [1]netip.Addr
+	addrs, literal := one[:], false
+	if one[0], literal = t.Host().Addr(); !literal {
+		var err error
+		if addrs, err = g.resolve(ctx, t); err != nil {
+			return nil, Opened{}, err
+		}
+	}
+	addrs, d, err := vet(set, t, addrs)
+	if err != nil {
+		return nil, Opened{}, err
+	}
+	looked := time.Now()
+	conn, addr, err := g.connect(ctx, t, addrs)
+	if err != nil {
+		return nil, Opened{}, err
+	}
+	return conn, Opened{
+		Addr:     netip.AddrPortFrom(addr, t.Port()),
+		Decision: d,
+		Lookup:   looked.Sub(start),
+		Connect:  time.Since(looked),
+	}, nil
+}
+
+// policy never gives an open policy for a missing one: a nil Set refuses.
+func (g *Gate) policy() *policy.Set {
+	if g.Policy == nil {
+		return nil
+	}
+	return g.Policy()
+}
+
+func (g *Gate) resolve(ctx context.Context, t policy.Target) ([]netip.Addr, error) {
+	if g.Resolver == nil {
+		return nil, &DialError{Target: t, Op: OpLookup, Err: errNoResolver}
+	}
+	addrs, err := g.Resolver.Resolve(ctx, t.Host().Name())
+	if err != nil {
+		// A resolver that refuses by policy is a refusal, not a failure.
+		var denied *Denied
+		if errors.As(err, &denied) {
+			return nil, denied
+		}
+		return nil, &DialError{Target: t, Op: OpLookup, Err: err, Late: isLate(ctx, err)}
+	}
+	if len(addrs) == 0 {
+		return nil, &DialError{Target: t, Op: OpLookup, Err: errNoAddress}
+	}
+	return addrs, nil
+}
+
+// vet asks for every address and gives them in canonical form, each once. One
+// that is refused refuses the whole answer: whoever can put a private address
+// beside a public one only has to wait until the public one does not answer.
+func vet(set *policy.Set, t policy.Target, answer []netip.Addr) ([]netip.Addr, policy.Decision, error) {
+	var first policy.Decision
+	addrs := make([]netip.Addr, 0, len(answer))
+	for _, a := range answer {
+		d := set.DecideAddr(t, a)
+		if !d.Allowed {
+			return nil, d, &Denied{Target: t, Decision: d}
+		}
+		a = a.WithZone("").Unmap()
+		if !contains(addrs, a) {
+			addrs = append(addrs, a)
+		}
+		if len(addrs) == 1 {
+			first = d
+		}
+	}
+	return addrs, first, nil
+}
+
+func contains(addrs []netip.Addr, a netip.Addr) bool {
+	for _, b := range addrs {
+		if a == b {
+			return true
+		}
+	}
+	return false
+}

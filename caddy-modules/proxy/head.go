@@ -1,0 +1,409 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// headError is a request head that is refused without asking anybody.
+type headError struct {
+	status int // 400, 414, 417, 431
+	reason string
+}
+
+func (e *headError) Error() string { return "read request: " + e.reason }
+
+func bad(format string, args ...any) error {
+	return &headError{status: http.StatusBadRequest, reason: fmt.Sprintf(format, args...)}
+}
+
+// field is one header field as it came; the name is not canonicalised.
+type field struct{ name, value string }
+
+// chunked and noBody are the bodyLen of a request whose content is chunked, or
+// that has none and said nothing about it.
+const (
+	chunked = -1
+	noBody  = -2
+)
+
+// request is one parsed head. Its strings share one copy of the head's bytes, so
+// they stay valid when the buffer moves on.
+type request struct {
+	method string
+	target string
+	minor  int // HTTP/1.minor
+	fields []field
+
+	host      string
+	bodyLen   int64 // content in bytes, or chunked, or noBody
+	close     bool  // the client wants the connection closed afterwards
+	expect    bool  // Expect: 100-continue
+	both      bool  // Content-Length and Transfer-Encoding were both there
+	upgrade   bool  // a WebSocket handshake
+	trailer   bool  // a Trailer field announced trailers
+	connNamed []string
+}
+
+// hasBody says that content follows the head.
+func (r *request) hasBody() bool { return r.bodyLen == chunked || r.bodyLen > 0 }
+
+// scanHead looks for the end of a request head in what was received so far. It
+// gives the length of the head with its empty line, or 0 when more is needed.
+// Size is judged while bytes arrive, so that nobody can make the reader hold
+// more than the limits allow.
+func scanHead(b []byte, l *Limits) (int, error) {
+	if len(b) > 0 && !isToken(b[0]) {
+		// TLS or anything else that is no HTTP: waiting for a line would only
+		// keep the client waiting.
+		return 0, bad("does not start with a method")
+	}
+	line := bytes.IndexByte(b, '\n')
+	if line < 0 && len(b) >= l.RequestLine || line >= l.RequestLine {
+		return 0, &headError{http.StatusRequestURITooLong, fmt.Sprintf("request line longer than %d bytes", l.RequestLine)}
+	}
+	if line < 0 {
+		return 0, nil
+	}
+	limit := line + 1 + l.HeaderBlock
+	for start := line + 1; ; {
+		n := bytes.IndexByte(b[start:], '\n')
+		if n < 0 {
+			break
+		}
+		if start+n+1 > limit {
+			break
+		}
+		if n == 0 || n == 1 && b[start] == '\r' {
+			return start + n + 1, nil
+		}
+		start += n + 1
+	}
+	if len(b) >= limit {
+		return 0, &headError{http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("header block larger than %d bytes", l.HeaderBlock)}
+	}
+	return 0, nil
+}
+
+// parseHead reads a head that scanHead found complete. r is reused from request
+// to request.
+func (r *request) parseHead(head []byte) error {
+	*r = request{fields: r.fields[:0], connNamed: r.connNamed[:0], bodyLen: noBody}
+	text := string(head)
+	line, text, err := cutLine(text)
+	if err != nil {
+		return err
+	}
+	if err := r.parseRequestLine(line); err != nil {
+		return err
+	}
+	for {
+		line, text, err = cutLine(text)
+		if err != nil {
+			return err
+		}
+		if line == "" {
+			break
+		}
+		if err := r.parseField(line); err != nil {
+			return err
+		}
+	}
+	return r.settle()
+}
+
+// cutLine takes a line off text. A line ends in LF, with or without CR before it
+// (RFC 9112 section 2.2); CR anywhere else is what splits a request in two for
+// some parsers and is refused.
+func cutLine(text string) (line, rest string, err error) {
+	line, rest, ok := strings.Cut(text, "\n")
+	if !ok {
+		return "", "", bad("a line without its end")
+	}
+	line = strings.TrimSuffix(line, "\r")
+	if strings.IndexByte(line, '\r') >= 0 {
+		return "", "", bad("a CR that does not end a line")
+	}
+	return line, rest, nil
+}
+
+func (r *request) parseRequestLine(line string) error {
+	method, rest, ok := strings.Cut(line, " ")
+	if !ok || !isTokenText(method) {
+		return bad("malformed method")
+	}
+	target, version, ok := strings.Cut(rest, " ")
+	if !ok {
+		return bad("no HTTP version after the target")
+	}
+	switch version {
+	case "HTTP/1.1":
+		r.minor = 1
+	case "HTTP/1.0":
+		r.minor = 0
+	default:
+		return bad("HTTP version is neither 1.1 nor 1.0")
+	}
+	for i := range len(target) {
+		if c := target[i]; c <= ' ' || c == 0x7f {
+			return bad("control byte in the target")
+		}
+	}
+	// Method names are case-sensitive; a "connect" that some other parser
+	// takes for CONNECT must not get through as an unknown method.
+	if method != http.MethodConnect && strings.EqualFold(method, http.MethodConnect) {
+		return bad("method CONNECT must be written in capitals")
+	}
+	r.method, r.target = method, target
+	return nil
+}
+
+func (r *request) parseField(line string) error {
+	if line[0] == ' ' || line[0] == '\t' {
+		return r.unfold(line)
+	}
+	name, value, ok := strings.Cut(line, ":")
+	if !ok || !isTokenText(name) {
+		// A blank before the colon ends up here as well (RFC 9112 section 5.1).
+		return bad("malformed header field name")
+	}
+	value = strings.Trim(value, " \t")
+	if !isFieldValue(value) {
+		return bad("control byte in the field %s", name)
+	}
+	if len(r.fields) >= maxFields {
+		return &headError{http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("more than %d header fields", maxFields)}
+	}
+	r.fields = append(r.fields, field{name, value})
+	return nil
+}
+
+// unfold appends an obs-fold line to the field before it (RFC 9112 section 5.2).
+// Nothing that decides where a request goes or where it ends may be folded.
+func (r *request) unfold(line string) error {
+	if len(r.fields) == 0 {
+		return bad("folded line before the first header field")
+	}
+	last := &r.fields[len(r.fields)-1]
+	if decides(last.name) {
+		return bad("folded field %s", last.name)
+	}
+	line = strings.Trim(line, " \t")
+	if !isFieldValue(line) {
+		return bad("control byte in the field %s", last.name)
+	}
+	last.value += " " + line
+	return nil
+}
+
+// decides names the fields that say where a request ends or what becomes of it.
+func decides(name string) bool {
+	for _, n := range [...]string{
+		"Host", "Content-Length", "Transfer-Encoding", "Connection", "Proxy-Connection", "Upgrade", "Expect", "Trailer", "TE",
+	} {
+		if strings.EqualFold(name, n) {
+			return true
+		}
+	}
+	return false
+}
+
+// settle draws from the fields what the proxy must know: host, framing, what
+// becomes of the connection.
+func (r *request) settle() error {
+	var hosts, codings int
+	var coding string
+	length := int64(noBody)
+	r.close = r.minor == 0
+	for _, f := range r.fields {
+		switch len(f.name) {
+		case len("Host"):
+			if strings.EqualFold(f.name, "Host") {
+				hosts++
+				r.host = f.value
+			}
+		case len("Content-Length"):
+			if strings.EqualFold(f.name, "Content-Length") {
+				n, err := parseLength(f.value)
+				if err != nil {
+					return err
+				}
+				if length != noBody && length != n {
+					return bad("two different Content-Length fields")
+				}
+				length = n
+			}
+		case len("Transfer-Encoding"):
+			if strings.EqualFold(f.name, "Transfer-Encoding") {
+				codings++
+				coding = f.value
+			}
+		case len("Connection"):
+			if strings.EqualFold(f.name, "Connection") {
+				r.readConnection(f.value, true)
+			}
+		case len("Proxy-Connection"):
+			// What HTTP/1.0 clients made up; the name list in it means nothing.
+			if strings.EqualFold(f.name, "Proxy-Connection") {
+				r.readConnection(f.value, false)
+			}
+		case len("Expect"):
+			if strings.EqualFold(f.name, "Expect") {
+				if !strings.EqualFold(f.value, "100-continue") {
+					return &headError{http.StatusExpectationFailed, "expectation other than 100-continue"}
+				}
+				// RFC 9110 section 10.1.1: ignored in a 1.0 request.
+				r.expect = r.minor == 1
+			}
+		case len("Trailer"):
+			if strings.EqualFold(f.name, "Trailer") {
+				r.trailer = true
+			}
+		}
+	}
+	if hosts > 1 {
+		return bad("more than one Host field")
+	}
+	if hosts == 0 && r.minor == 1 {
+		return bad("no Host field")
+	}
+	if !isHostField(r.host) {
+		return bad("malformed Host field")
+	}
+	switch {
+	case codings > 1:
+		return bad("more than one Transfer-Encoding field")
+	case codings == 1 && r.minor == 0:
+		// RFC 9112 section 6.1: the framing of such a message is faulty.
+		return bad("Transfer-Encoding in an HTTP/1.0 request")
+	case codings == 1 && !strings.EqualFold(coding, "chunked"):
+		return bad("Transfer-Encoding other than chunked")
+	case codings == 1:
+		r.bodyLen, r.both = chunked, length != noBody
+	default:
+		r.bodyLen = length
+	}
+	if !r.hasBody() {
+		r.expect = false
+	}
+	r.upgrade = r.asksWebSocket()
+	return nil
+}
+
+func (r *request) readConnection(value string, names bool) {
+	for option := range strings.SplitSeq(value, ",") {
+		option = strings.Trim(option, " \t")
+		switch {
+		case option == "":
+		case strings.EqualFold(option, "close"):
+			r.close = true
+		case names:
+			r.connNamed = append(r.connNamed, option)
+		}
+	}
+}
+
+// named says that a Connection field lists name.
+func (r *request) named(name string) bool {
+	for _, n := range r.connNamed {
+		if strings.EqualFold(n, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// asksWebSocket says that the request is the handshake of RFC 6455 section 4.1.
+func (r *request) asksWebSocket() bool {
+	if r.method != http.MethodGet || r.minor != 1 || r.hasBody() || !r.named("Upgrade") {
+		return false
+	}
+	found := false
+	for _, f := range r.fields {
+		if strings.EqualFold(f.name, "Upgrade") {
+			// A list would let the upstream choose something else.
+			if found || !strings.EqualFold(f.value, "websocket") {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// parseLength takes digits only: no sign, no list, no blank (RFC 9110 section
+// 8.6 allows a list of equal values to be refused).
+func parseLength(value string) (int64, error) {
+	if value == "" || len(value) > 19 {
+		return 0, bad("malformed Content-Length")
+	}
+	for i := range len(value) {
+		if value[i] < '0' || value[i] > '9' {
+			return 0, bad("malformed Content-Length")
+		}
+	}
+	n, err := strconv.ParseUint(value, 10, 64)
+	if err != nil || n > math.MaxInt64 {
+		return 0, bad("malformed Content-Length")
+	}
+	return int64(n), nil
+}
+
+// isHostField takes what could be uri-host [":" port] (RFC 9110 section 7.2).
+// The field decides nothing here: a target in absolute-form overrides it (RFC
+// 9112 section 3.2.2). But one that holds two hosts, user information or a path
+// is an attempt at something.
+func isHostField(value string) bool {
+	for i := range len(value) {
+		switch c := value[i]; {
+		case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
+		case strings.IndexByte("-._:[]", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// isFieldValue takes blanks, visible ASCII and bytes above it (RFC 9110 section
+// 5.5).
+func isFieldValue(value string) bool {
+	for i := range len(value) {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+func isTokenText(s string) bool {
+	if s == "" {
+		return false
+	}
+	for i := range len(s) {
+		if !isToken(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// isToken is tchar of RFC 9110 section 5.6.2.
+func isToken(c byte) bool { return tokens[c] }
+
+var tokens = func() (t [256]bool) {
+	for c := byte('0'); c <= '9'; c++ {
+		t[c] = true
+	}
+	for c := byte('a'); c <= 'z'; c++ {
+		t[c], t[c-'a'+'A'] = true, true
+	}
+	for _, c := range []byte("!#$%&'*+-.^_`|~") {
+		t[c] = true
+	}
+	return t
+}()

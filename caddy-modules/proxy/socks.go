@@ -1,0 +1,219 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"postern/caddy-modules/policy"
+)
+
+// Numbers of RFC 1928.
+const (
+	socksVersion = 5
+
+	methodNone         = 0x00
+	methodUnacceptable = 0xFF
+
+	commandConnect = 1
+
+	addressIPv4 = 1
+	addressName = 3
+	addressIPv6 = 4
+
+	replySucceeded          = 0
+	replyFailure            = 1
+	replyDenied             = 2
+	replyNetworkUnreachable = 3
+	replyHostUnreachable    = 4
+	replyRefused            = 5
+	replyNoCommand          = 7
+	replyNoAddressType      = 8
+)
+
+// socksError is a handshake that is refused. reply is what to answer, a negative
+// number for nothing.
+type socksError struct {
+	reply  int
+	reason string
+}
+
+func (e *socksError) Error() string { return "socks: " + e.reason }
+
+// errShort says that a message is not complete yet.
+var errShort = errors.New("socks: more bytes needed")
+
+// serveSOCKS runs one SOCKS5 connection: greeting, request, tunnel. Both messages
+// may come in one packet, with the first bytes of the tunnel behind them.
+func (f *flow) serveSOCKS() {
+	// The stage the flow began with is the limit of the whole handshake.
+	if err := f.socksMessage(readGreeting); err != nil {
+		f.refuseSocks(err, func(reply int) []byte { return []byte{socksVersion, byte(reply)} })
+		return
+	}
+	if _, err := f.client.Write([]byte{socksVersion, methodNone}); err != nil {
+		return
+	}
+	var t policy.Target
+	err := f.socksMessage(func(b []byte) (n int, err error) {
+		t, n, err = readSocksRequest(b)
+		return n, err
+	})
+	if err != nil {
+		f.refuseSocks(err, socksReply)
+		return
+	}
+	begun := time.Now()
+	r, err := f.open(t)
+	if err != nil {
+		f.failed(ProtoSOCKS5, t, err)
+		f.saySocks(socksReply(replyFor(err)))
+		return
+	}
+	f.tunnel(r, ProtoSOCKS5, socksReply(replySucceeded), begun)
+}
+
+// socksMessage reads until parse is content, and consumes what it read.
+func (f *flow) socksMessage(parse func([]byte) (int, error)) error {
+	for {
+		n, err := parse(f.in.bytes())
+		switch {
+		case err == nil:
+			f.in.discard(n)
+			return nil
+		case !errors.Is(err, errShort):
+			return err
+		}
+		if err := f.in.fill(smallSize); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return &socksError{-1, "the handshake did not end in time"}
+			}
+			return &socksError{-1, "the connection ended inside the handshake"}
+		}
+	}
+}
+
+// readGreeting reads version and methods (RFC 1928 section 3). No method but
+// "none" is offered: the listener belongs to one session, and BSD nc, which git
+// over ssh uses, knows no other.
+func readGreeting(b []byte) (int, error) {
+	switch {
+	case len(b) == 0:
+		return 0, errShort
+	case b[0] == 4:
+		// SOCKS4 has no names and 4a ends them with NUL: not offered.
+		return 0, &socksError{-1, "version 4 is not offered"}
+	case b[0] != socksVersion:
+		return 0, &socksError{-1, "not SOCKS"}
+	case len(b) < 2:
+		return 0, errShort
+	}
+	n := 2 + int(b[1])
+	if len(b) < n {
+		return 0, errShort
+	}
+	for _, method := range b[2:n] {
+		if method == methodNone {
+			return n, nil
+		}
+	}
+	return 0, &socksError{methodUnacceptable, "the client does not offer to go without authentication"}
+}
+
+// readSocksRequest reads a request (RFC 1928 section 4). Only CONNECT is served:
+// BIND would listen for the client, UDP ASSOCIATE would relay what no policy
+// reads. A name is taken as text and goes through the same parser as any other.
+func readSocksRequest(b []byte) (t policy.Target, n int, err error) {
+	refuse := func(reply int, reason string) (policy.Target, int, error) {
+		return policy.Target{}, 0, &socksError{reply, reason}
+	}
+	switch {
+	case len(b) >= 1 && b[0] != socksVersion:
+		return refuse(replyFailure, "another version in the request than in the greeting")
+	case len(b) >= 2 && b[1] != commandConnect:
+		return refuse(replyNoCommand, "a command other than CONNECT")
+	case len(b) >= 3 && b[2] != 0:
+		return refuse(replyFailure, "the reserved byte is not zero")
+	case len(b) < 5:
+		return policy.Target{}, 0, errShort
+	}
+	var size, start int
+	switch b[3] {
+	case addressIPv4:
+		start, size = 4, 4
+	case addressIPv6:
+		start, size = 4, 16
+	case addressName:
+		start, size = 5, int(b[4])
+	default:
+		return refuse(replyNoAddressType, "unknown address type")
+	}
+	end := start + size
+	if len(b) < end+2 {
+		return policy.Target{}, 0, errShort
+	}
+	var host policy.Host
+	if b[3] == addressName {
+		host, err = policy.ParseName(string(b[start:end]))
+		if err != nil {
+			return refuse(replyFailure, err.Error())
+		}
+	} else {
+		a, _ := netip.AddrFromSlice(b[start:end])
+		host = policy.HostFromAddr(a)
+	}
+	t, err = tunnelTo(host, binary.BigEndian.Uint16(b[end:]))
+	if err != nil {
+		return refuse(replyFailure, err.Error())
+	}
+	return t, end + 2, nil
+}
+
+// socksReply is a reply without a bound address: which address of the host the
+// connection left from is nothing a sandbox needs to know.
+func socksReply(code int) []byte {
+	return []byte{socksVersion, byte(code), 0, addressIPv4, 0, 0, 0, 0, 0, 0}
+}
+
+// replyFor is the code for a target that was not opened.
+func replyFor(err error) int {
+	var dial *DialError
+	switch {
+	case isDenied(err):
+		return replyDenied
+	case !errors.As(err, &dial):
+		return replyFailure
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return replyRefused
+	case errors.Is(err, syscall.ENETUNREACH):
+		return replyNetworkUnreachable
+	case dial.Op == OpLookup, errors.Is(err, syscall.EHOSTUNREACH), dial.Late:
+		return replyHostUnreachable
+	default:
+		return replyFailure
+	}
+}
+
+func (f *flow) refuseSocks(err error, message func(int) []byte) {
+	f.noteMalformed(err)
+	var refused *socksError
+	if !errors.As(err, &refused) || refused.reply < 0 {
+		f.saySocks(nil)
+		return
+	}
+	f.saySocks(message(refused.reply))
+}
+
+// saySocks writes the last bytes of a handshake that led nowhere.
+func (f *flow) saySocks(b []byte) {
+	f.watch.stage(farewell, func() { f.abort(CauseError) })
+	if len(b) > 0 {
+		if _, err := f.client.Write(b); err != nil {
+			return
+		}
+	}
+	f.linger()
+}
