@@ -139,10 +139,15 @@ func Classify(a netip.Addr) (Class, netip.Addr) {
 		return class, a
 	}
 	e := embedded(a)
+	worst, from := Public, a
 	for _, inner := range e.list() {
-		if class := plainClass(inner); class != Public {
-			return class, inner
+		class := plainClass(inner)
+		if class != Public && worst == Public || class == Metadata {
+			worst, from = class, inner
 		}
+	}
+	if worst != Public {
+		return worst, from
 	}
 	if e.n > 0 && e.routed {
 		return Public, e.addrs[0]

@@ -96,7 +96,7 @@ func (d Decision) sentence() string {
 	case OwnListener:
 		return t + d.resolved() + " is a listener of this appliance, which is never a destination; ask for another host"
 	case PortNotAllowed:
-		return t + " is refused: " + d.rule() + " allows port " + portList(d.ports) + " only; add the rule \"" + d.target.host.String() + " " + strconv.Itoa(int(d.target.port)) + "\" to open this one"
+		return t + " is refused: " + d.rule() + " allows " + portList(d.ports) + " only; add the rule \"" + d.target.host.String() + " " + strconv.Itoa(int(d.target.port)) + "\" to open this one"
 	case AddressClass:
 		return t + d.unreachable()
 	case NetworkOff:
@@ -165,12 +165,17 @@ func (d Decision) missing() string {
 
 func portList(g []grant) string {
 	const shown = 5
-	text := ""
+	if len(g) == 1 {
+		return "port " + strconv.Itoa(int(g[0].port))
+	}
+	text := "ports "
 	for i := range g {
-		if i == shown {
-			return text + " ..."
-		}
-		if i > 0 {
+		switch {
+		case i == shown:
+			return text + " and others"
+		case i == len(g)-1:
+			text += " and "
+		case i > 0:
 			text += ", "
 		}
 		text += strconv.Itoa(int(g[i].port))

@@ -52,8 +52,8 @@ func ParseName(text string) (Host, error) {
 	if text == "" {
 		return Host{}, malformed(text, "is no host: it is empty")
 	}
-	if err := checkBytes(text); err != nil {
-		return Host{}, err
+	if reason := badByte(text); reason != "" {
+		return Host{}, malformed(text, reason)
 	}
 	name := strings.TrimSuffix(text, ".")
 	if name == "" {
@@ -113,6 +113,9 @@ func parseIPv6(text, address string) (Host, error) {
 	address, zone, zoned := strings.Cut(address, "%")
 	a, err := netip.ParseAddr(address)
 	if err != nil || a.Is4() {
+		if reason := badByte(address); reason != "" && reason != colon {
+			return Host{}, malformed(text, reason)
+		}
 		return Host{}, malformed(text, "is no IPv6 address")
 	}
 	if zoned {
@@ -179,34 +182,37 @@ func endsInNumber(name string) bool {
 	return true
 }
 
-// checkBytes refuses every byte that no label may hold, and names it.
-func checkBytes(text string) error {
+// colon is the reason that, before IPv6 text was tried, says nothing yet.
+const colon = "holds a colon"
+
+// badByte names the first byte that no label may hold, "" for none.
+func badByte(text string) string {
 	for i := range len(text) {
 		switch c := text[i]; {
 		case isAlnum(c), c == '-', c == '_', c == '.':
 		case c == 0:
-			return malformed(text, "holds a NUL byte")
+			return "holds a NUL byte"
 		case c == '\r' || c == '\n':
-			return malformed(text, "holds a line break")
+			return "holds a line break"
 		case c == ' ' || c == '\t':
-			return malformed(text, "holds a blank")
+			return "holds a blank"
 		case c < ' ' || c == 0x7f:
-			return malformed(text, "holds a control byte")
+			return "holds a control byte"
 		case c >= 0x80:
-			return malformed(text, "holds bytes outside ASCII: send the A-label (xn--...) instead")
+			return "holds bytes outside ASCII: send the A-label (xn--...) instead"
 		case c == '*':
-			return malformed(text, "holds a star: that is a pattern, not a host")
+			return "holds a star: that is a pattern, not a host"
 		case c == '%':
-			return malformed(text, "holds a percent sign: nothing is decoded in a host")
+			return "holds a percent sign: nothing is decoded in a host"
 		case c == '@':
-			return malformed(text, "holds an at sign: user information is not allowed")
+			return "holds an at sign: user information is not allowed"
 		case c == ':':
-			return malformed(text, "holds a colon")
+			return colon
 		default:
-			return malformed(text, "holds the byte "+quote(text[i:i+1])+", which no host name may hold")
+			return "holds the byte " + quote(text[i:i+1]) + ", which no host name may hold"
 		}
 	}
-	return nil
+	return ""
 }
 
 // checkLabels checks lengths and hyphens of a name whose bytes are checked.

@@ -23,10 +23,11 @@ func ParseList(r io.Reader, file string) ([]Rule, error) {
 	from := Origin{File: file}
 	for scanner.Scan() {
 		from.Line++
-		line := uncomment(scanner.Text())
+		line := scanner.Text()
 		if from.Line == 1 {
 			line = strings.TrimPrefix(line, "\ufeff")
 		}
+		line = uncomment(line)
 		if strings.Trim(line, " \t") == "" {
 			continue
 		}

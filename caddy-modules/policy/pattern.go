@@ -127,11 +127,9 @@ func parseCIDR(text string) (Rule, error) {
 	if masked := p.Masked(); masked != p {
 		return Rule{}, malformed(text, "has host bits set: write "+quote(masked.String())+" or the address alone")
 	}
-	// Addresses are compared unmapped, so a mapped prefix would never match.
+	// Addresses are compared unmapped, so a mapped prefix would never match. One
+	// without host bits has 96 bits at least.
 	if a := p.Addr(); a.Is4In6() {
-		if p.Bits() < 96 {
-			return Rule{}, malformed(text, "cuts through the IPv4-mapped range: write the IPv4 prefix")
-		}
 		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
 	}
 	return Rule{shape: shapeAddr, prefix: p}, nil
