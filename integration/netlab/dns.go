@@ -52,7 +52,7 @@ type DNS struct {
 	mu      sync.Mutex
 	answers map[string][]Answer
 	turn    map[Query]int // how often a name was asked for a type
-	other   Answer
+	other   func(name string) Answer
 	log     []Query
 }
 
@@ -64,7 +64,7 @@ func ListenDNS(addr netip.Addr) (*DNS, error) {
 // ListenDNSPort is ListenDNS on another port; with port 0 a free one is
 // chosen, see Addr. It needs no lab.
 func ListenDNSPort(at netip.AddrPort) (*DNS, error) {
-	d := &DNS{answers: map[string][]Answer{}, turn: map[Query]int{}, other: Answer{Rcode: dns.RcodeNameError}}
+	d := &DNS{answers: map[string][]Answer{}, turn: map[Query]int{}, other: unknown}
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 	if err != nil {
 		return nil, fmt.Errorf("listen for DNS: %w", err)
@@ -118,12 +118,18 @@ func (d *DNS) Set(name string, answers ...Answer) {
 	d.answers[name] = slices.Clone(answers)
 }
 
-// SetDefault is the answer for every name not Set.
-func (d *DNS) SetDefault(a Answer) {
+// SetDefault gives the answer for every name not Set; it is called with the
+// name in lower case and the final dot. nil is NXDOMAIN.
+func (d *DNS) SetDefault(f func(name string) Answer) {
+	if f == nil {
+		f = unknown
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.other = a
+	d.other = f
 }
+
+func unknown(string) Answer { return Answer{Rcode: dns.RcodeNameError} }
 
 // Queries is the log since the last Forget.
 func (d *DNS) Queries() []Query {
@@ -179,7 +185,7 @@ func (d *DNS) next(q Query, tcp bool) Answer {
 	d.log = append(d.log, Query{Name: q.Name, Type: q.Type, TCP: tcp})
 	list := d.answers[q.Name]
 	if len(list) == 0 {
-		return d.other
+		return d.other(q.Name)
 	}
 	n := d.turn[q]
 	d.turn[q]++

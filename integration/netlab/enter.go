@@ -31,7 +31,7 @@ func Enter() (*Lab, error) {
 	if Inside() {
 		return setUp()
 	}
-	code, err := runInside(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	code, err := Rerun(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func Run(t T, f func(*Lab)) {
 		return
 	}
 	out := &tail{max: 64 << 10}
-	code, err := runInside([]string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.count=1"}, nil, out, out)
+	code, err := Rerun([]string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.count=1"}, nil, out, out)
 	if err != nil {
 		t.Fatalf("enter the lab: %v", err)
 	}
@@ -71,8 +71,10 @@ func Run(t T, f func(*Lab)) {
 	t.Logf("inside the lab:\n%s", out.buf)
 }
 
-// runInside runs this program in new namespaces and gives its exit status.
-func runInside(args []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
+// Rerun runs this program inside, with these arguments, and gives its exit
+// status: Enter for a program that has something to do before and after. What
+// it sets in the environment is there inside. A nil stream is the null device.
+func Rerun(args []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
 	// The kernel sends Pdeathsig when the thread that forked ends, so that
 	// thread has to stay.
 	runtime.LockOSThread()

@@ -98,7 +98,7 @@ func TestNothingOutlivesTheLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	code, err := runInside([]string{"-test.run=^TestNothingOutlivesTheLab$"}, nil, w, io.Discard)
+	code, err := Rerun([]string{"-test.run=^TestNothingOutlivesTheLab$"}, nil, w, io.Discard)
 	w.Close()
 	if err != nil || code != 0 {
 		t.Fatalf("exit status %d, %v", code, err)
@@ -119,7 +119,7 @@ func TestExitStatusAndErrorsComeOut(t *testing.T) {
 	if Inside() {
 		os.Exit(7)
 	}
-	code, err := runInside([]string{"-test.run=^TestExitStatusAndErrorsComeOut$"}, nil, io.Discard, io.Discard)
+	code, err := Rerun([]string{"-test.run=^TestExitStatusAndErrorsComeOut$"}, nil, io.Discard, io.Discard)
 	if code != 7 || err != nil {
 		t.Errorf("exit status %d, %v", code, err)
 	}
@@ -157,7 +157,7 @@ func TestUnavailableIsSaid(t *testing.T) {
 		if err := os.WriteFile("/proc/sys/user/max_net_namespaces", []byte("0\n"), 0); err != nil {
 			t.Skipf("cannot set the limit here: %v", err)
 		}
-		_, err := runInside(nil, nil, io.Discard, io.Discard)
+		_, err := Rerun(nil, nil, io.Discard, io.Discard)
 		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "max_user_namespaces is 0") {
 			t.Errorf("got %v", err)
 		}
@@ -291,7 +291,7 @@ func TestDNS(t *testing.T) {
 	}
 	d.Forget()
 	d.Set("api.example.com")
-	d.SetDefault(Addrs("5.6.7.8"))
+	d.SetDefault(func(string) Answer { return Addrs("5.6.7.8") })
 	if got := text(ask("udp", "api.example.com.", dns.TypeA)); got != "NOERROR api.example.com. 0 IN A 5.6.7.8" || len(d.Queries()) != 1 {
 		t.Errorf("default: %q, log %v", got, d.Queries())
 	}

@@ -1,0 +1,38 @@
+// Command conform replays case files against a running appliance.
+//
+//	go run ./integration/conform egress FILE...
+//
+// It builds the appliance, starts it in a network where every address is local
+// (package netlab), and for each case sends the very bytes that the case holds
+// to the listeners of a session. What the appliance answers is one half of the
+// verdict; the other is what it did: every address that was dialled, every name
+// that was looked up, every byte that reached an origin. A refusal after which
+// something went upstream all the same is a failure.
+//
+// It prints one line for each case that differs, with its id, what was expected
+// and what came, then `N passed, N failed` alone on the last line, and exits 0
+// only if none failed. A case of a kind that is not replayed is printed as
+// `ID: not yet (…)` and counts as failed.
+//
+// # How a case becomes a configuration
+//
+// Every case has a policy and a session of its own. The texts of its lists
+// reach the parser of rules as they stand. A list that the configuration
+// refuses is offered to the session's egressAllowlist as well, which is the
+// other door a rule may come through: a bad pattern is refused only if both
+// doors refuse it.
+//
+// The lists of cases name hosts, not ports, and a rule without ports means 443
+// and 80. The port of the request is therefore added to the rules where the
+// default would decide the case instead of what it is about: where the case
+// expects the request to be allowed, since its author meant the host to be
+// open there, and where the port is one of the appliance's own, which must stay
+// shut even though a rule names it. In all other cases the default stands, so
+// that a case which expects port 25 to be refused tests just that.
+//
+// # What the names answer
+//
+// Names answer what `resolve` says, in turn what `resolve_seq` says, and else a
+// public address. Origins listen on every address, on 80, 443 and the ports the
+// cases use. They answer HTTP requests and echo everything else.
+package main
