@@ -1,0 +1,100 @@
+package egress
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"postern/caddy-modules/session/lease"
+)
+
+func init() {
+	caddy.RegisterModule(Admin{})
+}
+
+// Admin shows and ends sessions on Caddy's admin endpoint.
+//
+//	GET    /egress/sessions       all of them
+//	GET    /egress/sessions/{id}  one
+//	DELETE /egress/sessions/{id}  end it: its tunnels, its listeners, its token
+//
+// It cannot open one: sessions are opened on the control and lease sockets,
+// where the kernel says who asks.
+type Admin struct{}
+
+// CaddyModule returns the Caddy module information.
+func (Admin) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "admin.api.egress",
+		New: func() caddy.Module { return new(Admin) },
+	}
+}
+
+// Routes returns the admin routes.
+func (Admin) Routes() []caddy.AdminRoute {
+	return []caddy.AdminRoute{
+		{Pattern: "/egress/sessions", Handler: caddy.AdminHandlerFunc(adminList)},
+		{Pattern: "/egress/sessions/{id}", Handler: caddy.AdminHandlerFunc(adminOne)},
+	}
+}
+
+// The admin server of a configuration stays up when that configuration fails to
+// load, so the registry is looked up for each request and never kept.
+
+func adminList(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != http.MethodGet {
+		return apiError(http.StatusMethodNotAllowed, "method %s is not allowed here; GET is", r.Method)
+	}
+	registry := current()
+	if registry == nil {
+		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errNoApp}
+	}
+	list := registry.Snapshot()
+	if list == nil {
+		list = []lease.Info{} // "[]", never "null"
+	}
+	return writeJSON(w, list)
+}
+
+func adminOne(w http.ResponseWriter, r *http.Request) error {
+	registry := current()
+	if registry == nil {
+		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errNoApp}
+	}
+	id := r.PathValue("id")
+	info, ok := registry.Lookup(id)
+	if !ok {
+		return apiError(http.StatusNotFound, "no session %q", id)
+	}
+	switch r.Method {
+	case http.MethodGet:
+		return writeJSON(w, info)
+	case http.MethodDelete:
+		if err := registry.Close(id); err != nil {
+			return caddy.APIError{HTTPStatus: http.StatusInternalServerError, Err: fmt.Errorf("close session %s: %w", id, err)}
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	return apiError(http.StatusMethodNotAllowed, "method %s is not allowed here; GET and DELETE are", r.Method)
+}
+
+func apiError(status int, format string, args ...any) error {
+	return caddy.APIError{HTTPStatus: status, Err: fmt.Errorf(format, args...)}
+}
+
+func writeJSON(w http.ResponseWriter, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return caddy.APIError{HTTPStatus: http.StatusInternalServerError, Err: errors.Join(errors.New("encode answer"), err)}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, err = w.Write(append(data, '\n'))
+	return err
+}
+
+// Interface guard
+var _ caddy.AdminRouter = Admin{}

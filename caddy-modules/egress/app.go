@@ -1,0 +1,221 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+
+	"postern/caddy-modules/policy"
+	"postern/caddy-modules/session"
+	"postern/dnsguard"
+)
+
+const moduleID = "egress"
+
+func init() {
+	caddy.RegisterModule(new(App))
+}
+
+// App gives every sandboxed run its own pair of HTTP and SOCKS5 proxies, and
+// decides what those may reach.
+//
+// A run is a session. Sessions are opened by launchers, which lend the listeners
+// of their sandbox over `lease.sock`, or by a host over the control API on
+// `control.sock`; both are in the run directory. A session names one of the
+// policies below. Sessions outlive reloads: a new configuration governs new
+// connections as soon as it starts, and cuts the open tunnels it does not allow
+// when it has replaced the old one. A configuration that fails to load changes
+// nothing.
+//
+// The order of a decision is fixed: the appliance's own listeners and
+// `always_deny`, then `deny`, then `allow`. Only a name that is allowed is looked
+// up, and each address of the answer is judged again before it is dialled.
+//
+// Refusals are emitted as the event `egress_denied`, pushes through a git gateway
+// as `git_push`, sessions as `egress_session_open` and `egress_session_close`.
+type App struct {
+	// The policy of sessions that name none. Default: the only policy there is;
+	// where there are several, it must be given.
+	DefaultPolicy string `json:"default_policy,omitempty"`
+
+	// Names that the appliance answers itself, with the site bound to the network
+	// `sandbox`. They are reachable even with the network of a session off.
+	// Default: none.
+	LocalHosts []string `json:"local_hosts,omitempty"`
+
+	// What no policy and no session may open. Default: the built-in list of
+	// metadata services and telemetry sinks. The addresses of metadata services
+	// are refused in any case.
+	AlwaysDeny []Rule `json:"always_deny,omitempty"`
+
+	// The policies by name. Default: one, `agent`, with the built-in baseline.
+	Policies map[string]*Policy `json:"policies,omitempty"`
+
+	// Whom to ask for addresses. Default: the resolvers of the system.
+	DNS *DNS `json:"dns,omitempty"`
+
+	// Settings of sessions opened over the control API.
+	Sessions *Sessions `json:"sessions,omitempty"`
+
+	// Bounds of what a connection may take.
+	Timeouts *Timeouts `json:"timeouts,omitempty"`
+
+	// What is done with the server name that a tunnel to port 443 asks for:
+	// `enforce` refuses it unless it is the host of the CONNECT, `log` records it,
+	// `off` does not look. Default: `enforce`.
+	SNI string `json:"sni,omitempty"`
+
+	ctx    caddy.Context
+	log    *slog.Logger
+	events *caddyevents.App
+
+	registry *session.Registry
+	guard    *dnsguard.Guard
+	gen      *session.Generation
+
+	mu       sync.Mutex // guards what follows
+	broker   session.Broker
+	forges   []string
+	released bool
+}
+
+// CaddyModule returns the Caddy module information.
+func (*App) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  moduleID,
+		New: func() caddy.Module { return new(App) },
+	}
+}
+
+// Provision compiles the configuration. It opens and creates nothing: `caddy
+// validate` comes this far.
+func (app *App) Provision(ctx caddy.Context) error {
+	app.ctx = ctx
+	app.log = ctx.Slogger()
+
+	events, err := ctx.App("events")
+	if err != nil {
+		return fmt.Errorf("get events app: %w", err)
+	}
+	app.events = events.(*caddyevents.App)
+	if err := app.events.On("started", startedHandler{app}); err != nil {
+		return fmt.Errorf("subscribe to started: %w", err)
+	}
+	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+
+	if app.registry, err = acquire(app.Sessions.ports()); err != nil {
+		app.registry = nil
+		return err
+	}
+	app.gen, err = app.generation()
+	return err
+}
+
+// Start lets this configuration govern and, once in the life of the process,
+// opens the control and lease sockets.
+func (app *App) Start() error {
+	if err := app.setOwn(); err != nil {
+		return err
+	}
+	app.mu.Lock()
+	app.gen.Broker, app.gen.Forges = app.broker, app.forges
+	app.mu.Unlock()
+	app.registry.Push(app.gen)
+	// Rules before doors: the first launcher to knock must meet a policy.
+	if _, err := RunDir(true); err != nil {
+		return err
+	}
+	if err := app.registry.Listen(); err != nil {
+		return fmt.Errorf("open the appliance's sockets: %w", err)
+	}
+	return nil
+}
+
+// Stop ends this configuration's rule. If a newer one governs by now, open
+// tunnels are held to it; if not, this one was rolled back.
+func (app *App) Stop() error {
+	app.registry.Drop(app.gen)
+	app.registry.SetOwn(app, nil)
+	return nil
+}
+
+// Cleanup does what Stop does, for the failures after which Caddy does not call
+// Stop, and lets go of the registry, which goes with the last of its users.
+func (app *App) Cleanup() error {
+	app.mu.Lock()
+	done := app.released || app.registry == nil
+	app.released = true
+	app.mu.Unlock()
+	if done {
+		return nil
+	}
+	var err error
+	if app.gen != nil {
+		err = app.Stop()
+	}
+	if guard := app.guard; guard != nil {
+		// Lookups under way go on, as the requests do that wait for them.
+		time.AfterFunc(linger, func() { _ = guard.Close() })
+	}
+	return errors.Join(err, release())
+}
+
+// Registry returns the sessions of this process. It is the same one for every
+// configuration, so a handler may go on using it after a reload.
+func (app *App) Registry() *session.Registry { return app.registry }
+
+// generation compiles what this configuration says.
+func (app *App) generation() (*session.Generation, error) {
+	policies, name, err := app.compile(app.registry.Own)
+	if err != nil {
+		return nil, err
+	}
+	mode, err := parseSNI(app.SNI)
+	if err != nil {
+		return nil, err
+	}
+	if err := app.Timeouts.validate(); err != nil {
+		return nil, err
+	}
+	if app.guard, err = app.DNS.guard(); err != nil {
+		return nil, err
+	}
+	locals := make([]string, 0, len(app.LocalHosts))
+	for _, text := range app.LocalHosts {
+		h, err := parseLocal(text)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(locals, h.Name()) {
+			return nil, fmt.Errorf("local host %s is given twice", h.Name())
+		}
+		locals = append(locals, h.Name())
+	}
+	return &session.Generation{
+		Policies:      policies,
+		DefaultPolicy: name,
+		Resolver:      app.guard,
+		Limits:        app.Timeouts.limits(),
+		SNI:           mode,
+		LocalHosts:    locals,
+		Log:           app.log,
+		Emit:          app.emit,
+	}, nil
+}
+
+// Interface guards
+var (
+	_ caddy.App          = (*App)(nil)
+	_ caddy.Provisioner  = (*App)(nil)
+	_ caddy.CleanerUpper = (*App)(nil)
+)
+
+var _ policy.OwnFunc = (*session.Registry)(nil).Own

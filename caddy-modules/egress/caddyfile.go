@@ -1,0 +1,340 @@
+package egress
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"postern/caddy-modules/policy"
+)
+
+func init() {
+	httpcaddyfile.RegisterGlobalOption("egress", parseEgress)
+}
+
+// parseEgress reads the global option into the app's JSON.
+func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
+	app := new(App)
+	d.Next() // the option's name
+	if existing != nil {
+		return nil, d.Err("egress is given twice")
+	}
+	d.Prev()
+	if err := app.UnmarshalCaddyfile(d); err != nil {
+		return nil, err
+	}
+	return httpcaddyfile.App{Name: moduleID, Value: caddyconfig.JSON(app, nil)}, nil
+}
+
+// UnmarshalCaddyfile sets up the app from Caddyfile tokens. Everything that can
+// be checked is checked here, since only here is there a file and a line to
+// name. Syntax:
+//
+//	egress {
+//		default_policy NAME
+//		local          HOST…
+//		always_deny    { RULE… }
+//		policy NAME [{
+//			baseline
+//			allow HOST [PORT…] [private] [tcp] …
+//			allow { RULE… }
+//			deny  HOST [PORT…] …
+//			deny  { RULE… }
+//		}]
+//		dns ADDR… [{
+//			max_ttl DURATION
+//		}]
+//		sessions {
+//			ports FIRST-LAST
+//		}
+//		timeouts {
+//			header|hello|dial|idle|total DURATION
+//		}
+//		sni enforce|log|off
+//	}
+//
+// A block of rules has one rule a line, HOST [PORT…] [private] [tcp], which is
+// also the form of a list file, so that a list is imported as it stands. An empty
+// block is an error: it is what an import that matches no file leaves. A policy
+// without a block allows nothing; one whose block has no allow has the built-in
+// baseline. Without a policy there is one, agent, with the baseline; without
+// always_deny the built-in list is used.
+func (app *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the option's name
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	p := parser{Dispenser: d, app: app, seen: map[string]bool{}}
+	if _, err := Block(p.Dispenser, "egress", p.option); err != nil {
+		return err
+	}
+	return p.finish()
+}
+
+// parser holds what one reading of the block needs besides its result.
+type parser struct {
+	*caddyfile.Dispenser
+	app       *App
+	seen      map[string]bool
+	defaultAt caddyfile.Token // the argument of default_policy
+}
+
+// policyName is what a session may name; the same bytes as in package lease.
+var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// need is Block for an option that is nothing without one.
+func (p *parser) need(name string, line func() error) error {
+	if p.NextArg() {
+		return p.ArgErr()
+	}
+	opened, err := Block(p.Dispenser, name, line)
+	if err == nil && !opened {
+		return p.Errf("%s needs a block", name)
+	}
+	return err
+}
+
+func (p *parser) option() error {
+	name := p.Val()
+	if name != "policy" {
+		if p.seen[name] {
+			return p.Errf("%s is given twice", name)
+		}
+		p.seen[name] = true
+	}
+	switch name {
+	case "default_policy":
+		if !p.AllArgs(&p.app.DefaultPolicy) {
+			return p.ArgErr()
+		}
+		p.defaultAt = p.Token()
+	case "local":
+		return p.local()
+	case "always_deny":
+		return p.need(name, func() error { return p.ruleLine(&p.app.AlwaysDeny) })
+	case "policy":
+		return p.policy()
+	case "dns":
+		return p.dns()
+	case "sessions":
+		p.app.Sessions = new(Sessions)
+		return p.need(name, p.sessionsLine)
+	case "timeouts":
+		p.app.Timeouts = new(Timeouts)
+		return p.need(name, p.timeoutsLine)
+	case "sni":
+		if !p.AllArgs(&p.app.SNI) {
+			return p.ArgErr()
+		}
+		if _, err := parseSNI(p.app.SNI); err != nil {
+			return p.WrapErr(err)
+		}
+	default:
+		return p.Errf("unrecognized egress option %q", name)
+	}
+	return nil
+}
+
+func (p *parser) local() error {
+	args := p.RemainingArgs()
+	if len(args) == 0 {
+		return p.ArgErr()
+	}
+	for _, arg := range args {
+		if _, err := parseLocal(arg); err != nil {
+			return p.WrapErr(err)
+		}
+	}
+	p.app.LocalHosts = args
+	return nil
+}
+
+func (p *parser) policy() error {
+	var name string
+	if !p.AllArgs(&name) {
+		return p.ArgErr()
+	}
+	if !policyName.MatchString(name) {
+		return p.Errf("%q is not a policy name (1 to 64 of A-Z a-z 0-9 _ - .)", name)
+	}
+	if p.app.Policies[name] != nil {
+		return p.Errf("policy %s is given twice", name)
+	}
+	pol := new(Policy)
+	opened, err := Block(p.Dispenser, "policy "+name, func() error { return p.policyLine(pol) })
+	if err != nil {
+		return err
+	}
+	if opened && len(pol.Allow) == 0 {
+		pol.Baseline = true
+	}
+	if p.app.Policies == nil {
+		p.app.Policies = map[string]*Policy{}
+	}
+	p.app.Policies[name] = pol
+	return nil
+}
+
+func (p *parser) policyLine(pol *Policy) error {
+	switch name := p.Val(); name {
+	case "baseline":
+		if p.NextArg() {
+			return p.ArgErr()
+		}
+		pol.Baseline = true
+	case "allow":
+		return p.rules(name, &pol.Allow)
+	case "deny":
+		return p.rules(name, &pol.Deny)
+	default:
+		return p.Errf("unrecognized policy option %q; want baseline, allow or deny", name)
+	}
+	return nil
+}
+
+// rules reads either form, HOST… on the line or a block of rules.
+func (p *parser) rules(name string, into *[]Rule) error {
+	words := p.RemainingArgs()
+	if len(words) == 0 {
+		return p.need(name, func() error { return p.ruleLine(into) })
+	}
+	from := Origin(p.Dispenser)
+	for i := 0; i < len(words); {
+		// Ports and flags belong to the host before them.
+		end := i + 1
+		for end < len(words) && (isDigits(words[end]) || words[end] == flagPrivate || words[end] == flagTCP) {
+			end++
+		}
+		rule, err := parseRuleWords(words[i:end], from)
+		if err != nil {
+			return p.WrapErr(err)
+		}
+		*into = append(*into, rule)
+		i = end
+	}
+	if opened, err := Block(p.Dispenser, name, func() error { return p.Errf("%s takes hosts on its line or a block, not both", name) }); err != nil || opened {
+		return err
+	}
+	return nil
+}
+
+// ruleLine reads one line of a block of rules.
+func (p *parser) ruleLine(into *[]Rule) error {
+	from := Origin(p.Dispenser)
+	rule, err := parseRuleWords(append([]string{p.Val()}, p.RemainingArgs()...), from)
+	if err != nil {
+		return p.WrapErr(err)
+	}
+	*into = append(*into, rule)
+	return nil
+}
+
+func (p *parser) dns() error {
+	p.app.DNS = &DNS{Upstreams: p.RemainingArgs()}
+	if len(p.app.DNS.Upstreams) == 0 {
+		return p.ArgErr()
+	}
+	if _, err := p.app.DNS.guard(); err != nil {
+		return p.WrapErr(err)
+	}
+	_, err := Block(p.Dispenser, "dns", func() error {
+		switch name := p.Val(); name {
+		case "max_ttl":
+			if err := p.duration(name, &p.app.DNS.MaxTTL); err != nil {
+				return err
+			}
+			if _, err := p.app.DNS.guard(); err != nil {
+				return p.WrapErr(err)
+			}
+			return nil
+		default:
+			return p.Errf("unrecognized dns option %q; want max_ttl", name)
+		}
+	})
+	return err
+}
+
+func (p *parser) sessionsLine() error {
+	switch name := p.Val(); name {
+	case "ports":
+		if p.app.Sessions.Ports != "" {
+			return p.Errf("%s is given twice", name)
+		}
+		if !p.AllArgs(&p.app.Sessions.Ports) {
+			return p.ArgErr()
+		}
+		if _, _, err := parsePorts(p.app.Sessions.Ports); err != nil {
+			return p.WrapErr(err)
+		}
+	default:
+		return p.Errf("unrecognized sessions option %q; want ports", name)
+	}
+	return nil
+}
+
+func (p *parser) timeoutsLine() error {
+	t := p.app.Timeouts
+	fields := map[string]*caddy.Duration{"header": &t.Header, "hello": &t.Hello, "dial": &t.Dial, "idle": &t.Idle, "total": &t.Total}
+	name := p.Val()
+	into, ok := fields[name]
+	if !ok {
+		return p.Errf("unrecognized timeout %q; want header, hello, dial, idle or total", name)
+	}
+	return p.duration(name, into)
+}
+
+// duration reads a positive time once.
+func (p *parser) duration(name string, into *caddy.Duration) error {
+	if *into != 0 {
+		return p.Errf("%s is given twice", name)
+	}
+	var text string
+	if !p.AllArgs(&text) {
+		return p.ArgErr()
+	}
+	v, err := caddy.ParseDuration(text)
+	if err != nil {
+		return p.Errf("parse %s: %w", name, err)
+	}
+	if v <= 0 {
+		return p.Errf("parse %s: %s is not a positive time", name, time.Duration(v))
+	}
+	*into = caddy.Duration(v)
+	return nil
+}
+
+// finish checks what needs the whole block.
+func (p *parser) finish() error {
+	if _, err := p.app.defaultPolicy(); err != nil {
+		if p.defaultAt.File != "" {
+			return wrapAt(p.defaultAt, err)
+		}
+		return p.WrapErr(err)
+	}
+	// What no single rule shows. The errors name the places of the rules.
+	if _, _, err := p.app.compile(nil); err != nil {
+		return p.WrapErr(err)
+	}
+	return nil
+}
+
+// parseLocal reads a host the appliance answers itself: a name, since an address
+// is nobody's to answer.
+func parseLocal(text string) (policy.Host, error) {
+	h, err := policy.ParseHost(text)
+	if err != nil {
+		return policy.Host{}, fmt.Errorf("parse local host: %w", err)
+	}
+	if h.Name() == "" {
+		return policy.Host{}, fmt.Errorf("parse local host %q: want a name, not an address", text)
+	}
+	return h, nil
+}
+
+// Interface guard
+var _ caddyfile.Unmarshaler = (*App)(nil)

@@ -1,0 +1,107 @@
+package egress
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"postern/caddy-modules/policy"
+	"postern/caddy-modules/proxy"
+)
+
+// builtinPolicy is the one policy of a configuration that names none.
+const builtinPolicy = "agent"
+
+// defaultPolicy returns the name of the policy that sessions without one get.
+// Nothing is guessed: among several, one must be named.
+func (app *App) defaultPolicy() (string, error) {
+	names := slices.Sorted(maps.Keys(app.Policies))
+	if len(names) == 0 {
+		names = []string{builtinPolicy}
+	}
+	switch {
+	case app.DefaultPolicy == "" && len(names) == 1:
+		return names[0], nil
+	case app.DefaultPolicy == "":
+		return "", fmt.Errorf("default_policy is missing: name one of %s", strings.Join(names, ", "))
+	case !slices.Contains(names, app.DefaultPolicy):
+		return "", fmt.Errorf("default_policy %q is no policy: name one of %s", app.DefaultPolicy, strings.Join(names, ", "))
+	}
+	return app.DefaultPolicy, nil
+}
+
+// compile makes the sets of all policies, and names the default one. It is all
+// that the commands need of a configuration, so it touches nothing outside it.
+func (app *App) compile(own policy.OwnFunc) (map[string]*policy.Set, string, error) {
+	name, err := app.defaultPolicy()
+	if err != nil {
+		return nil, "", err
+	}
+	var always []policy.Rule
+	switch {
+	case app.AlwaysDeny == nil:
+		always, err = builtin("deny")
+	case len(app.AlwaysDeny) == 0:
+		err = fmt.Errorf("always_deny is empty: leave it out for the built-in list")
+	default:
+		always, err = compileRules(app.AlwaysDeny, "always_deny")
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	configured := app.Policies
+	if len(configured) == 0 {
+		configured = map[string]*Policy{builtinPolicy: {Baseline: true}}
+	}
+	sets := make(map[string]*policy.Set, len(configured))
+	for name, pol := range configured {
+		if !policyName.MatchString(name) {
+			return nil, "", fmt.Errorf("%q is not a policy name (1 to 64 of A-Z a-z 0-9 _ - .)", name)
+		}
+		if pol == nil {
+			return nil, "", fmt.Errorf("policy %s is null: write {} for one that allows nothing", name)
+		}
+		if sets[name], err = pol.compile(name, always, own); err != nil {
+			return nil, "", err
+		}
+	}
+	return sets, name, nil
+}
+
+// compile makes the set of one policy.
+func (pol *Policy) compile(name string, always []policy.Rule, own policy.OwnFunc) (*policy.Set, error) {
+	lists := policy.Lists{AlwaysDeny: always}
+	var err error
+	if pol.Baseline {
+		if lists.Allow, err = builtin("allow"); err != nil {
+			return nil, err
+		}
+	}
+	allow, err := compileRules(pol.Allow, "policies."+name+".allow")
+	if err != nil {
+		return nil, err
+	}
+	lists.Allow = append(lists.Allow, allow...)
+	if lists.Deny, err = compileRules(pol.Deny, "policies."+name+".deny"); err != nil {
+		return nil, err
+	}
+	set, err := policy.Compile(lists, own)
+	if err != nil {
+		return nil, fmt.Errorf("compile policy %s: %w", name, err)
+	}
+	return set, nil
+}
+
+// parseSNI reads the setting; the empty text is the default.
+func parseSNI(text string) (proxy.SNIMode, error) {
+	switch text {
+	case "", "enforce":
+		return proxy.SNIEnforce, nil
+	case "log":
+		return proxy.SNILog, nil
+	case "off":
+		return proxy.SNIOff, nil
+	}
+	return 0, fmt.Errorf("parse sni %q: want enforce, log or off", text)
+}

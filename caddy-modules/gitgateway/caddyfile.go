@@ -1,0 +1,189 @@
+package gitgateway
+
+import (
+	"encoding/json"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"postern/caddy-modules/egress"
+	"postern/gitgw"
+)
+
+func init() {
+	httpcaddyfile.RegisterHandlerDirective("git_gateway", parseDirective)
+	httpcaddyfile.RegisterDirectiveOrder("git_gateway", httpcaddyfile.Before, "respond")
+}
+
+func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	handler := new(Handler)
+	if err := handler.UnmarshalCaddyfile(h.Dispenser); err != nil {
+		return nil, err
+	}
+	return handler, nil
+}
+
+// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
+//
+//	git_gateway {
+//		token    FROM [ARG…] [{ … }]
+//		approver BY [ARG…] [{ … }]
+//		forge HOST [{
+//			api URL
+//			git URL
+//		}]
+//		repo HOST/OWNER/NAME [{
+//			push|ask|deny REF… [create|update|delete…] [{
+//				reason TEXT
+//			}]
+//		}]
+//		prefix TEXT
+//	}
+//
+// The options of token and approver are those of the modules gitgw.minters.FROM
+// and gitgw.approvers.BY. A repo without a block may not be pushed to.
+func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the directive's name
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	seen := map[string]bool{}
+	opened, err := egress.Block(d, "git_gateway", func() error {
+		name := d.Val()
+		if name != "repo" && name != "forge" {
+			if seen[name] {
+				return d.Errf("%s is given twice", name)
+			}
+			seen[name] = true
+		}
+		switch name {
+		case "token":
+			return guest(d, "gitgw.minters", "from", &h.TokenRaw)
+		case "approver":
+			return guest(d, "gitgw.approvers", "by", &h.ApproverRaw)
+		case "forge":
+			return h.unmarshalForge(d)
+		case "repo":
+			return h.unmarshalRepo(d)
+		case "prefix":
+			return h.unmarshalPrefix(d)
+		}
+		return d.Errf("unrecognized git_gateway option %q", name)
+	})
+	if err != nil {
+		return err
+	}
+	if !opened {
+		return d.Err("git_gateway needs a block")
+	}
+	// What two blocks say together: the same repository twice.
+	if _, err := compileRules(h.Repos); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+// guest reads the options of a module and keeps them as its JSON.
+func guest(d *caddyfile.Dispenser, namespace, key string, into *json.RawMessage) error {
+	if !d.NextArg() {
+		return d.ArgErr()
+	}
+	name := d.Val()
+	mod, err := caddyfile.UnmarshalModule(d, namespace+"."+name)
+	if err != nil {
+		return err
+	}
+	*into = caddyconfig.JSONModuleObject(mod, key, name, nil)
+	return nil
+}
+
+func (h *Handler) unmarshalForge(d *caddyfile.Dispenser) error {
+	var f Forge
+	if !d.AllArgs(&f.Host) {
+		return d.ArgErr()
+	}
+	if _, err := compileForges(append(h.Forges, f)); err != nil {
+		return d.WrapErr(err)
+	}
+	_, err := egress.Block(d, "forge "+f.Host, func() error {
+		fields := map[string]*string{"api": &f.API, "git": &f.Git}
+		name := d.Val()
+		into, ok := fields[name]
+		switch {
+		case !ok:
+			return d.Errf("unrecognized forge option %q; want api or git", name)
+		case *into != "":
+			return d.Errf("%s is given twice", name)
+		case !d.AllArgs(into):
+			return d.ArgErr()
+		}
+		_, err := gitgw.NewForge(f.Host, f.API, f.Git)
+		return wrap(d, err)
+	})
+	h.Forges = append(h.Forges, f)
+	return err
+}
+
+func (h *Handler) unmarshalRepo(d *caddyfile.Dispenser) error {
+	var r Repo
+	if !d.AllArgs(&r.Name) {
+		return d.ArgErr()
+	}
+	if _, err := gitgw.ParseRepoPattern(r.Name); err != nil {
+		return d.WrapErr(err)
+	}
+	r.From = egress.Origin(d).String()
+	_, err := egress.Block(d, "repo "+r.Name, func() error {
+		rule, err := unmarshalRefRule(d)
+		r.Rules = append(r.Rules, rule)
+		return err
+	})
+	h.Repos = append(h.Repos, r)
+	return err
+}
+
+func unmarshalRefRule(d *caddyfile.Dispenser) (RefRule, error) {
+	rule := RefRule{Verdict: d.Val(), From: egress.Origin(d).String()}
+	if new(gitgw.Kind).UnmarshalText([]byte(rule.Verdict)) != nil {
+		return rule, d.Errf("unrecognized repo option %q; want push, ask or deny", rule.Verdict)
+	}
+	words := d.RemainingArgs()
+	if _, err := gitgw.ParseRefRule(rule.Verdict, words, rule.From); err != nil {
+		return rule, d.WrapErr(err)
+	}
+	for _, w := range words {
+		if new(gitgw.Action).UnmarshalText([]byte(w)) == nil {
+			rule.Actions = append(rule.Actions, w)
+		} else {
+			rule.Refs = append(rule.Refs, w)
+		}
+	}
+	_, err := egress.Block(d, rule.Verdict, func() error {
+		switch name := d.Val(); {
+		case name != "reason":
+			return d.Errf("unrecognized rule option %q; want reason", name)
+		case rule.Reason != "":
+			return d.Errf("%s is given twice", name)
+		case !d.AllArgs(&rule.Reason):
+			return d.ArgErr()
+		}
+		return wrap(d, checkLine("reason", rule.Reason))
+	})
+	return rule, err
+}
+
+func (h *Handler) unmarshalPrefix(d *caddyfile.Dispenser) error {
+	if !d.AllArgs(&h.Prefix) {
+		return d.ArgErr()
+	}
+	return wrap(d, checkLine("prefix", h.Prefix))
+}
+
+// Interface guards
+var (
+	_ caddyfile.Unmarshaler = (*Handler)(nil)
+	_ caddy.Module          = Handler{}
+)

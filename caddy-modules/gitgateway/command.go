@@ -1,0 +1,206 @@
+package gitgateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+
+	"postern/gitgw"
+)
+
+// Exit statuses of a check: 1 and 2 mean that there is no answer.
+const (
+	exitDenied = 3
+	exitAsks   = 4
+)
+
+func init() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "git",
+		Short: "Asks about the git gateway",
+		Long: `
+Asks what the git gateway of a configuration says.`,
+		CobraFunc: func(cmd *cobra.Command) { cmd.AddCommand(checkCommand()) },
+	})
+}
+
+func checkCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check [--action create|update|delete] [--config FILE] [--adapter NAME] REPO REF",
+		Short: "Asks what the gateway says of a push, and why",
+		Long: `
+Reads the configuration that 'caddy run' would load and prints what its git
+gateway says of a push to REF of REPO, which rule decides, where that rule is
+written and why. REPO is HOST/OWNER/NAME; REF is a branch, tag:NAME for a tag, or
+a full name below refs/. Nothing is asked of the forge, and that a push goes to a
+session's own or a linked repository is judged when it is made.
+
+The exit status is 0 if the push is let through, 3 if it is refused and 4 if an
+approver is asked.`,
+		Args: cobra.ExactArgs(2),
+	}
+	action := cmd.Flags().String("action", "create", "What the push does to the ref")
+	config := cmd.Flags().StringP("config", "c", "", "Configuration file")
+	adapter := cmd.Flags().StringP("adapter", "a", "", "Name of config adapter")
+	cmd.RunE = caddycmd.WrapCommandFuncForCobra(func(_ caddycmd.Flags) (int, error) {
+		data, used, _, err := caddycmd.LoadConfig(*config, *adapter)
+		if err != nil {
+			return caddy.ExitCodeFailedStartup, err
+		}
+		if len(data) == 0 {
+			return caddy.ExitCodeFailedStartup, errors.New("no configuration: name one with --config, or run this beside a Caddyfile")
+		}
+		args := cmd.Flags().Args()
+		status, err := check(cmd.OutOrStdout(), data, args[0], args[1], *action)
+		if err != nil {
+			return caddy.ExitCodeFailedStartup, fmt.Errorf("%s: %w", used, err)
+		}
+		// The verdict has been printed; the status alone is left to tell.
+		cmd.SilenceErrors = status != 0
+		return status, nil
+	})
+	return cmd
+}
+
+// check prints the verdict of the one gateway that the configuration has.
+func check(w io.Writer, config []byte, repoText, refText, actionText string) (status int, err error) {
+	repo, err := gitgw.ParseRepo(repoText)
+	if err != nil {
+		return 0, err
+	}
+	ref, err := fullRef(refText)
+	if err != nil {
+		return 0, err
+	}
+	update := gitgw.Update{Ref: ref}
+	if err := update.Action.UnmarshalText([]byte(actionText)); err != nil {
+		return 0, err
+	}
+	handlers, err := findHandlers(config)
+	if err != nil {
+		return 0, err
+	}
+	if len(handlers) == 0 {
+		return 0, errors.New("the configuration has no git_gateway")
+	}
+	for i, h := range handlers {
+		rules, err := compileRules(h.Repos)
+		if err != nil {
+			return 0, err
+		}
+		if i > 0 {
+			_, _ = fmt.Fprintln(w)
+		}
+		v := rules.Decide(repo, update)
+		if v.Kind == gitgw.Ask && h.ApproverRaw == nil {
+			// What the gateway does where nobody can be asked.
+			v.Kind = gitgw.Deny
+			v.Hint = strings.TrimSpace("the configuration has no approver to ask; " + v.Hint)
+		}
+		if _, err := io.WriteString(w, verdict(repo, update, v)); err != nil {
+			return 0, err
+		}
+		// Of several gateways the strictest answer counts: which one a session
+		// reaches is decided by the sites, not here.
+		switch {
+		case v.Kind == gitgw.Deny:
+			status = exitDenied
+		case v.Kind == gitgw.Ask && status == 0:
+			status = exitAsks
+		}
+	}
+	return status, nil
+}
+
+// verdict is the answer: a line to read at a glance, and those that explain it.
+func verdict(repo gitgw.Repo, u gitgw.Update, v gitgw.Verdict) string {
+	line := fmt.Sprintf("%-4s  %s %s of %s", v.Kind, u.Action, u.Ref, repo)
+	if v.Rule != "" {
+		line += fmt.Sprintf("  rule %q", v.Rule)
+	}
+	if v.Source != "" {
+		line += "  " + v.Source
+	}
+	for _, text := range []string{v.Reason, v.Hint} {
+		if text != "" {
+			line += "\n      " + text
+		}
+	}
+	return line + "\n"
+}
+
+// fullRef expands a ref as the rules do, and refuses a pattern: a check is about
+// one ref.
+func fullRef(text string) (string, error) {
+	if strings.Contains(text, "*") {
+		return "", fmt.Errorf("parse ref %q: want one ref, not a pattern", text)
+	}
+	if _, err := gitgw.ParseRefPattern(text); err != nil {
+		return "", err
+	}
+	if tag, ok := strings.CutPrefix(text, "tag:"); ok {
+		return "refs/tags/" + tag, nil
+	}
+	if strings.HasPrefix(text, "refs/") {
+		return text, nil
+	}
+	return "refs/heads/" + text, nil
+}
+
+// findHandlers decodes every git_gateway of a configuration, wherever in its
+// routes it stands.
+func findHandlers(config []byte) ([]*Handler, error) {
+	var tree struct {
+		Apps map[string]any `json:"apps"`
+	}
+	if err := json.Unmarshal(config, &tree); err != nil {
+		return nil, fmt.Errorf("decode configuration: %w", err)
+	}
+	var found []*Handler
+	err := walk(tree.Apps["http"], func(object map[string]any) error {
+		if object["handler"] != "git_gateway" {
+			return nil
+		}
+		delete(object, "handler")
+		data, err := json.Marshal(object)
+		if err != nil {
+			return err
+		}
+		h := new(Handler)
+		// Strict, as Caddy decodes it.
+		if err := caddy.StrictUnmarshalJSON(data, h); err != nil {
+			return fmt.Errorf("decode git_gateway: %w", err)
+		}
+		found = append(found, h)
+		return nil
+	})
+	return found, err
+}
+
+// walk calls f with every object of a decoded JSON value.
+func walk(v any, f func(map[string]any) error) error {
+	switch v := v.(type) {
+	case map[string]any:
+		if err := f(v); err != nil {
+			return err
+		}
+		for _, child := range v {
+			if err := walk(child, f); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for _, child := range v {
+			if err := walk(child, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+package gitgateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"postern/caddy-modules/egress"
+	"postern/caddy-modules/session"
+	"postern/gitgw"
+)
+
+func init() {
+	caddy.RegisterModule(Handler{})
+}
+
+// Handler is the git remote of sandboxed runs, and lets through the pushes that
+// its rules allow.
+//
+// A run pushes to `http://git.internal/HOST/OWNER/NAME.git`. The gateway reads
+// which refs the push would update, asks its rules and, where they say so, an
+// approver, and only then obtains a token that may write to this one repository,
+// streams the push to the forge, and revokes the token. The run never sees it.
+// What is refused is refused as git itself refuses, with a reason:
+//
+//	! [remote rejected] main -> main (Control Center policy: …)
+//
+// A push may go to the session's own repository and to those linked to its
+// workspace. The site must be bound to the network `sandbox`, because a
+// connection there is known to be a session's; any other client is refused.
+// Handlers that buffer or encode bodies do not belong on the same route.
+type Handler struct {
+	// Where tokens for the forge come from. They are minted for a single push,
+	// and for the read token that a session may hold. Default: none; then pushes
+	// that the rules allow fail, and say so.
+	TokenRaw json.RawMessage `json:"token,omitempty" caddy:"namespace=gitgw.minters inline_key=from"`
+
+	// Who is asked about pushes that `ask` rules are about. Default: nobody; then
+	// they are refused.
+	ApproverRaw json.RawMessage `json:"approver,omitempty" caddy:"namespace=gitgw.approvers inline_key=by"`
+
+	// The forges that repositories may name. Default: github.com.
+	Forges []Forge `json:"forges,omitempty"`
+
+	// The repositories that may be pushed to, with the rules for their refs.
+	// Default: none.
+	Repos []Repo `json:"repos,omitempty"`
+
+	// What every refusal begins with. Default: `Control Center policy`.
+	Prefix string `json:"prefix,omitempty"`
+
+	gateway  *gitgw.Gateway
+	sessions *session.Registry
+}
+
+// CaddyModule returns the Caddy module information.
+func (Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.git_gateway",
+		New: func() caddy.Module { return new(Handler) },
+	}
+}
+
+// Provision compiles the rules and loads the minter and the approver.
+func (h *Handler) Provision(ctx caddy.Context) error {
+	v, err := ctx.AppIfConfigured("egress")
+	if err != nil {
+		return fmt.Errorf("find the sessions that may push (add an egress block to the global options): %w", err)
+	}
+	app := v.(*egress.App)
+	h.sessions = app.Registry()
+
+	rules, err := compileRules(h.Repos)
+	if err != nil {
+		return err
+	}
+	forges, err := compileForges(h.Forges)
+	if err != nil {
+		return err
+	}
+	if h.Prefix != "" {
+		if err := checkLine("prefix", h.Prefix); err != nil {
+			return err
+		}
+	}
+	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	log := ctx.Slogger()
+	h.gateway = &gitgw.Gateway{
+		Forges: forges,
+		Rules:  rules,
+		Prefix: h.Prefix,
+		Record: func(p gitgw.Push) { record(h.sessions, log, p) },
+		Log:    log,
+	}
+	var tokens session.Broker
+	if h.TokenRaw != nil {
+		mod, err := ctx.LoadModule(h, "TokenRaw")
+		if err != nil {
+			return fmt.Errorf("load token: %w", err)
+		}
+		source := mod.(MinterSource)
+		if h.gateway.Minter, err = source.NewMinter(forges); err != nil {
+			return fmt.Errorf("load token: %w", err)
+		}
+		if source.Lends() {
+			tokens = broker{h.gateway.Minter, forges}
+		}
+	}
+	hosts := make([]string, 0, len(forges))
+	for _, f := range forges {
+		hosts = append(hosts, f.Host)
+	}
+	if err := app.AddGateway(hosts, tokens); err != nil {
+		return err
+	}
+	if h.ApproverRaw != nil {
+		mod, err := ctx.LoadModule(h, "ApproverRaw")
+		if err != nil {
+			return fmt.Errorf("load approver: %w", err)
+		}
+		approver := mod.(ApproverSource)
+		h.gateway.Approver = approver.Approver()
+		h.gateway.Limits.Ask = approver.Wait()
+	}
+	return nil
+}
+
+// ServeHTTP hands the request of a session to the gateway. It is the end of its
+// route: the next handler is never called.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	// A push is answered while it is still being read, to show progress and the
+	// wait for an approver; without this, HTTP/1 ends the body at the first byte
+	// of the answer.
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && r.ProtoMajor == 1 {
+		return caddyhttp.Error(http.StatusInternalServerError, fmt.Errorf("read and write at once: %w", err))
+	}
+	if caller, ok := h.caller(r); ok {
+		r = r.WithContext(gitgw.WithCaller(r.Context(), caller))
+	}
+	// Without a caller the gateway refuses, in words that git shows.
+	h.gateway.ServeHTTP(w, r)
+	return nil
+}
+
+// caller finds the session a request comes from. The remote address of the
+// network sandbox is the session's id; the one of a TCP connection is an IP
+// address, which is never an id, as ids hold neither dots nor colons.
+func (h *Handler) caller(r *http.Request) (gitgw.Caller, bool) {
+	id, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return gitgw.Caller{}, false
+	}
+	info, ok := h.sessions.Lookup(id)
+	if !ok {
+		return gitgw.Caller{}, false
+	}
+	caller := gitgw.Caller{
+		Session:   info.ID,
+		Agent:     info.Agent,
+		Workspace: info.Workspace,
+		ReadToken: h.readToken(info),
+	}
+	// A repository that does not parse here, where it matters, is none: the
+	// session's other pushes are not concerned by it.
+	if own, err := gitgw.ParseRepo(info.Repository); err == nil {
+		caller.Own = own
+	}
+	for _, text := range info.LinkedRepositories {
+		if linked, err := gitgw.ParseRepo(text); err == nil && !slices.Contains(caller.Linked, linked) {
+			caller.Linked = append(caller.Linked, linked)
+		}
+	}
+	return caller, true
+}
+
+// readToken gives the gateway the session's own token, with which it lists the
+// refs of the session's own repository. For another one there is none.
+func (h *Handler) readToken(info session.Info) func(context.Context, gitgw.Repo) (gitgw.Token, bool) {
+	return func(_ context.Context, repo gitgw.Repo) (gitgw.Token, bool) {
+		own, err := gitgw.ParseRepo(info.Repository)
+		if err != nil || own != repo {
+			return gitgw.Token{}, false
+		}
+		value, expires, ok := h.sessions.ReadToken(info.ID)
+		return gitgw.NewToken(value, expires), ok
+	}
+}
+
+// Interface guards
+var (
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)

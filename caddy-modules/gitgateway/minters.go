@@ -1,0 +1,261 @@
+package gitgateway
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"postern/gitgw"
+	"postern/gitgw/mint"
+)
+
+func init() {
+	caddy.RegisterModule(GitHubApp{})
+	caddy.RegisterModule(Static{})
+	caddy.RegisterModule(Command{})
+}
+
+// MinterSource is what a module of the namespace gitgw.minters must be. It makes
+// the minter of one gateway, for the forges of that gateway. The minter outlives
+// the module: requests in flight, and the tokens that sessions hold, end with the
+// minter they began with.
+type MinterSource interface {
+	NewMinter(forges []gitgw.Forge) (gitgw.Minter, error)
+
+	// Lends reports whether sessions are given read tokens of the minter.
+	Lends() bool
+}
+
+// GitHubApp makes installation tokens of a GitHub App, each for one repository
+// and with no more rights than its purpose needs: `contents:write` for a push,
+// `contents:read` and `pull_requests:write` for a session. They are revoked when
+// the push or the session ends.
+type GitHubApp struct {
+	// The app's client id, or its number.
+	AppID string `json:"app_id"`
+
+	// The file with the app's private key in PEM. It is read when the
+	// configuration is loaded, and when it is validated.
+	KeyFile string `json:"key_file"`
+
+	// The forge the app belongs to. Default: the only one of the gateway.
+	Forge string `json:"forge,omitempty"`
+}
+
+// CaddyModule returns the Caddy module information.
+func (GitHubApp) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "gitgw.minters.github_app",
+		New: func() caddy.Module { return new(GitHubApp) },
+	}
+}
+
+// Validate checks that the settings are complete.
+func (m *GitHubApp) Validate() error {
+	switch {
+	case m.AppID == "":
+		return errors.New("app_id is missing")
+	case m.KeyFile == "":
+		return errors.New("key_file is missing")
+	}
+	return nil
+}
+
+// NewMinter implements [MinterSource].
+func (m *GitHubApp) NewMinter(forges []gitgw.Forge) (gitgw.Minter, error) {
+	forge, ok := findForge(forges, m.Forge)
+	switch {
+	case m.Forge == "" && len(forges) == 1:
+		forge = forges[0]
+	case m.Forge == "":
+		return nil, errors.New("github_app: the gateway has several forges; name the app's with forge")
+	case !ok:
+		return nil, fmt.Errorf("github_app: the gateway has no forge %q", m.Forge)
+	}
+	path := caddy.NewReplacer().ReplaceKnown(m.KeyFile, "")
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("github_app: read app key: %w", err)
+	}
+	key, err := mint.ParseKey(pem)
+	if err != nil {
+		return nil, fmt.Errorf("github_app: key file %s: %w", path, err)
+	}
+	return &mint.GitHubApp{AppID: caddy.NewReplacer().ReplaceKnown(m.AppID, ""), Key: key, Forge: forge}, nil
+}
+
+// Lends implements [MinterSource].
+func (*GitHubApp) Lends() bool { return true }
+
+// UnmarshalCaddyfile sets up the minter from Caddyfile tokens. Syntax:
+//
+//	github_app APP_ID {
+//		key_file PATH
+//		forge    HOST
+//	}
+func (m *GitHubApp) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the module's name
+	if !d.AllArgs(&m.AppID) {
+		return d.ArgErr()
+	}
+	if err := options(d, "github_app", map[string]*string{"key_file": &m.KeyFile, "forge": &m.Forge}); err != nil {
+		return err
+	}
+	return wrap(d, m.Validate())
+}
+
+// Static hands out fixed tokens, for forges without apps. They are the
+// operator's, reach whatever they reach, and are never revoked: prefer a minter
+// that makes one for each push.
+type Static struct {
+	// The token that pushes. It may be a placeholder, as in {env.PUSH_TOKEN} or
+	// {file./run/secrets/push}, so that it does not stand in the configuration.
+	Write string `json:"write"`
+
+	// The token that sessions are given. It must not be able to push. Default:
+	// none; then sessions have no token.
+	Read string `json:"read,omitempty"`
+}
+
+// CaddyModule returns the Caddy module information.
+func (Static) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "gitgw.minters.static",
+		New: func() caddy.Module { return new(Static) },
+	}
+}
+
+// Validate checks that sessions do not get the token that pushes.
+func (m *Static) Validate() error {
+	switch {
+	case m.Write == "":
+		return errors.New("write is missing")
+	case m.Write == m.Read:
+		return errors.New("read is the token that pushes; a session must not have it")
+	}
+	return nil
+}
+
+// NewMinter implements [MinterSource].
+func (m *Static) NewMinter([]gitgw.Forge) (gitgw.Minter, error) {
+	write, err := secret("write", m.Write)
+	if err != nil {
+		return nil, err
+	}
+	read := ""
+	if m.Read != "" {
+		if read, err = secret("read", m.Read); err != nil {
+			return nil, err
+		}
+	}
+	if read == write {
+		return nil, errors.New("static: read resolves to the token that pushes; a session must not have it")
+	}
+	return mint.NewStatic(write, read), nil
+}
+
+// Lends implements [MinterSource].
+func (m *Static) Lends() bool { return m.Read != "" }
+
+// UnmarshalCaddyfile sets up the minter from Caddyfile tokens. Syntax:
+//
+//	static {
+//		write TOKEN
+//		read  TOKEN
+//	}
+func (m *Static) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the module's name
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	if err := options(d, "static", map[string]*string{"write": &m.Write, "read": &m.Read}); err != nil {
+		return err
+	}
+	return wrap(d, m.Validate())
+}
+
+// Command asks a program for tokens, for forges and vaults that have no minter of
+// their own. The program gets one JSON object on its standard input,
+//
+//	{"action":"mint","access":"write","host":"…","owner":"…","name":"…"}
+//
+// and answers with {"token":"…","expires_at":"…"} or the token alone. Tokens to be
+// revoked come as {"action":"revoke","token":"…"}.
+type Command struct {
+	// The program and its arguments. No shell is involved.
+	Command []string `json:"command"`
+
+	// The longest one run may take. Default: 10s.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+}
+
+// CaddyModule returns the Caddy module information.
+func (Command) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "gitgw.minters.command",
+		New: func() caddy.Module { return new(Command) },
+	}
+}
+
+// Validate checks that there is a program.
+func (m *Command) Validate() error {
+	switch {
+	case len(m.Command) == 0 || m.Command[0] == "":
+		return errors.New("command is missing")
+	case m.Timeout < 0:
+		return errors.New("timeout is negative")
+	}
+	return nil
+}
+
+// NewMinter implements [MinterSource].
+func (m *Command) NewMinter([]gitgw.Forge) (gitgw.Minter, error) {
+	return &mint.Command{Argv: m.Command, Timeout: time.Duration(m.Timeout)}, nil
+}
+
+// Lends implements [MinterSource].
+func (*Command) Lends() bool { return true }
+
+// UnmarshalCaddyfile sets up the minter from Caddyfile tokens. Syntax:
+//
+//	command PROGRAM [ARG…] [{
+//		timeout DURATION
+//	}]
+func (m *Command) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the module's name
+	if m.Command = d.RemainingArgs(); len(m.Command) == 0 {
+		return d.ArgErr()
+	}
+	var timeout string
+	if err := options(d, "command", map[string]*string{"timeout": &timeout}); err != nil {
+		return err
+	}
+	return wrap(d, errors.Join(setDuration("timeout", timeout, &m.Timeout), m.Validate()))
+}
+
+// secret resolves the placeholders of a token. One that resolves to nothing is
+// an error: the forge would only say that it does not know us.
+func secret(name, text string) (string, error) {
+	value, err := caddy.NewReplacer().ReplaceOrErr(text, true, true)
+	if err != nil {
+		return "", fmt.Errorf("static: resolve %s: %w", name, err)
+	}
+	return value, nil
+}
+
+// Interface guards
+var (
+	_ MinterSource          = (*GitHubApp)(nil)
+	_ caddy.Validator       = (*GitHubApp)(nil)
+	_ caddyfile.Unmarshaler = (*GitHubApp)(nil)
+	_ MinterSource          = (*Static)(nil)
+	_ caddy.Validator       = (*Static)(nil)
+	_ caddyfile.Unmarshaler = (*Static)(nil)
+	_ MinterSource          = (*Command)(nil)
+	_ caddy.Validator       = (*Command)(nil)
+	_ caddyfile.Unmarshaler = (*Command)(nil)
+)

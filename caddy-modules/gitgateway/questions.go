@@ -1,0 +1,109 @@
+package gitgateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"postern/caddy-modules/session/lease"
+	"postern/gitgw"
+	"postern/gitgw/approve"
+)
+
+// approvalsPath is where the queue is on the control socket.
+const approvalsPath = "/v1/approvals"
+
+// Bounds of the control socket's clients.
+const (
+	maxAnswer = 64 << 10
+	writeFor  = 10 * time.Second
+	readFor   = 5 * time.Second
+)
+
+// questionsHandler serves a queue. Who may ask at all has been checked by the
+// control socket: only this process's own user comes in.
+func questionsHandler(q *approve.Queue) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+approvalsPath, func(w http.ResponseWriter, _ *http.Request) {
+		respond(w, http.StatusOK, map[string][]gitgw.Question{"approvals": q.Open()})
+	})
+	mux.HandleFunc("GET "+approvalsPath+"/events", func(w http.ResponseWriter, r *http.Request) { streamQuestions(w, r, q) })
+	mux.HandleFunc("POST "+approvalsPath+"/{id}", func(w http.ResponseWriter, r *http.Request) { answerQuestion(w, r, q) })
+	return mux
+}
+
+// streamQuestions tells of questions for as long as the client stays. It is the
+// client's presence that makes the queue connected.
+func streamQuestions(w http.ResponseWriter, r *http.Request, q *approve.Queue) {
+	l := q.Listen()
+	defer l.Close()
+	rc := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	enc := json.NewEncoder(w)
+	for err := rc.Flush(); err == nil; err = rc.Flush() {
+		e, gone := l.Next(r.Context())
+		if gone != nil {
+			return
+		}
+		// A client that stops reading would otherwise count as a listener.
+		_ = rc.SetWriteDeadline(time.Now().Add(writeFor))
+		if enc.Encode(e) != nil {
+			return
+		}
+	}
+}
+
+func answerQuestion(w http.ResponseWriter, r *http.Request, q *approve.Queue) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readFor))
+	answer, err := decodeAnswer(http.MaxBytesReader(w, r.Body, maxAnswer))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if err != nil {
+		respond(w, http.StatusBadRequest, &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()})
+		return
+	}
+	if err := q.Answer(r.PathValue("id"), answer); errors.Is(err, approve.ErrNoQuestion) {
+		respond(w, http.StatusNotFound, &lease.Error{Code: lease.CodeNotFound, Message: err.Error()})
+		return
+	} else if err != nil {
+		respond(w, http.StatusInternalServerError, &lease.Error{Code: "internal", Message: err.Error()})
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// decodeAnswer is strict: a misspelt field of a yes is a yes to something else,
+// and an answer without "allowed" is none.
+func decodeAnswer(r io.Reader) (gitgw.Answer, error) {
+	var wire struct {
+		Allowed *bool  `json:"allowed"`
+		By      string `json:"by"`
+		Reason  string `json:"reason"`
+	}
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&wire); err != nil {
+		return gitgw.Answer{}, fmt.Errorf("decode answer: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return gitgw.Answer{}, errors.New("decode answer: more than one JSON value")
+	}
+	if wire.Allowed == nil {
+		return gitgw.Answer{}, errors.New(`decode answer: no field "allowed"`)
+	}
+	return gitgw.Answer{Allowed: *wire.Allowed, By: wire.By, Reason: wire.Reason}, nil
+}
+
+func respond(w http.ResponseWriter, status int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, `{"code":"internal","message":"the answer does not encode"}`, http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n'))
+}

@@ -1,0 +1,103 @@
+package gitgateway
+
+import (
+	"fmt"
+
+	"postern/gitgw"
+)
+
+// Repo is the block of one repository, or of the repositories of a pattern.
+type Repo struct {
+	// HOST/OWNER/NAME; owner and name may hold stars, as in github.com/acme/*.
+	// The most specific of the patterns that match a repository governs it, alone.
+	Name string `json:"name"`
+
+	// The rules for refs. Without one, nothing may be pushed. Default: none.
+	Rules []RefRule `json:"rules,omitempty"`
+
+	// Where the block was written, as FILE:LINE; set by the Caddyfile adapter and
+	// named in verdicts. Default: the block's place in the JSON.
+	From string `json:"from,omitempty"`
+}
+
+// RefRule is one rule for refs.
+type RefRule struct {
+	// What happens to a push that the rule is about: `push` lets it through,
+	// `ask` asks the approver, `deny` refuses it. A deny beats the others.
+	Verdict string `json:"verdict"`
+
+	// The refs: `main` is a branch, `tag:v*` tags, `refs/…` any full name. `*`
+	// stays within one segment, `**` crosses slashes.
+	Refs []string `json:"refs"`
+
+	// Which of `create`, `update` and `delete` the rule is about. Default: create
+	// and update for push and ask, all three for deny.
+	Actions []string `json:"actions,omitempty"`
+
+	// What git prints instead of the words made from the rule. Default: those.
+	Reason string `json:"reason,omitempty"`
+
+	// Where the rule was written, as FILE:LINE. Default: the rule's place in the
+	// JSON.
+	From string `json:"from,omitempty"`
+}
+
+// compileRules makes the gateway's rules of the configuration's. It is all that
+// `caddy git check` needs, so that the command and the gateway cannot differ.
+func compileRules(repos []Repo) (*gitgw.Rules, error) {
+	blocks := make([]gitgw.RepoRules, 0, len(repos))
+	for i, r := range repos {
+		block, err := r.compile(fmt.Sprintf("repos[%d]", i))
+		if err != nil {
+			return nil, err
+		}
+		blocks = append(blocks, block)
+	}
+	return gitgw.NewRules(blocks...)
+}
+
+// compile makes one block; place is where it stands in the JSON.
+func (r Repo) compile(place string) (gitgw.RepoRules, error) {
+	if r.From != "" {
+		place = r.From
+	}
+	pattern, err := gitgw.ParseRepoPattern(r.Name)
+	if err != nil {
+		return gitgw.RepoRules{}, fmt.Errorf("%s: %w", place, err)
+	}
+	block := gitgw.RepoRules{Pattern: pattern, Source: place}
+	for i, rule := range r.Rules {
+		source := rule.From
+		if source == "" {
+			source = fmt.Sprintf("%s.rules[%d]", place, i)
+		}
+		compiled, err := rule.compile(source)
+		if err != nil {
+			return gitgw.RepoRules{}, fmt.Errorf("%s: %w", source, err)
+		}
+		block.Rules = append(block.Rules, compiled)
+	}
+	return block, nil
+}
+
+func (r RefRule) compile(source string) (gitgw.RefRule, error) {
+	// An action among the refs would change its meaning silently: in the words of
+	// a Caddyfile the two may be mixed, in JSON each has its field.
+	for _, ref := range r.Refs {
+		if new(gitgw.Action).UnmarshalText([]byte(ref)) == nil {
+			return gitgw.RefRule{}, fmt.Errorf("parse refs: %q is an action; a branch of that name is refs/heads/%s", ref, ref)
+		}
+	}
+	for _, a := range r.Actions {
+		if err := new(gitgw.Action).UnmarshalText([]byte(a)); err != nil {
+			return gitgw.RefRule{}, err
+		}
+	}
+	words := append(append([]string(nil), r.Refs...), r.Actions...)
+	rule, err := gitgw.ParseRefRule(r.Verdict, words, source)
+	if err != nil {
+		return gitgw.RefRule{}, err
+	}
+	rule.Reason = r.Reason
+	return rule, nil
+}
