@@ -12,6 +12,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"slices"
 )
 
 // FS holds the lists as allow/NAME.list and deny/NAME.list.
@@ -29,3 +30,18 @@ func Lists(folder string) []string {
 	}
 	return names
 }
+
+// List returns the text of one list by its name in FS, as "allow/baseline.list".
+// The error for another name wraps fs.ErrNotExist and says which there are.
+func List(name string) (string, error) {
+	text, err := FS.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("read embedded list %q: %w (there are %v)", name, fs.ErrNotExist, slices.Concat(Lists("allow"), Lists("deny")))
+	}
+	return string(text), nil
+}
+
+// Source returns the path under which a decision names the rules of a list,
+// "configs/allow/baseline.list": where a reader finds the line, whether the list
+// was embedded or read from disk.
+func Source(name string) string { return "configs/" + name }
