@@ -152,7 +152,7 @@ func TestCodeString(t *testing.T) {
 		"port_not_allowed", "address_class", "network_off", "policy_gone",
 	}
 	for i, name := range want {
-		if got := Code(i).String(); got != name { //nolint:gosec // nine codes
+		if got := Code(i).String(); got != name {
 			t.Errorf("code %d: got %s, want %s", i, got, name)
 		}
 	}

@@ -36,7 +36,7 @@ func newNameTable(nodes []node) nameTable {
 		for t.slots[at] != 0 {
 			at = (at + 1) & uint64(size-1) //nolint:gosec // size is positive
 		}
-		t.slots[at] = h&^0xffffffff | uint64(i+1) //nolint:gosec // an index
+		t.slots[at] = h&^0xffffffff | uint64(i+1)
 	}
 	return t
 }
@@ -47,7 +47,7 @@ func (t *nameTable) find(name string) *node {
 		return nil
 	}
 	h := maphash.String(t.seed, name)
-	last := uint64(len(t.slots) - 1)
+	last := uint64(len(t.slots)) - 1
 	for at := h & last; ; at = (at + 1) & last {
 		slot := t.slots[at]
 		if slot == 0 {

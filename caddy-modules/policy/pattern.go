@@ -56,8 +56,7 @@ func foreign(text string) error {
 
 // hint adds the A-label form to the error of a name outside ASCII.
 func hint(text string, err error) error {
-	var syntax *SyntaxError
-	if !errors.As(err, &syntax) {
+	if _, ok := errors.AsType[*SyntaxError](err); !ok {
 		return err
 	}
 	if ascii, ok := aLabels(text); ok {
@@ -93,8 +92,7 @@ func parseWildcard(text string) (Rule, error) {
 	labels[star] = "x"
 	h, err := ParseName(strings.Join(labels, "."))
 	if err != nil {
-		var syntax *SyntaxError
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[*SyntaxError](err); ok {
 			// Say it of the pattern, not of the name with the letter in it.
 			err = malformed(text, syntax.Reason)
 		}

@@ -51,7 +51,7 @@ func newPrefixTable[T any](of map[netip.Prefix]T) prefixTable[T] {
 			around = t.spans[around].parent
 		}
 		t.spans[i].parent = around
-		around = int32(i) //nolint:gosec // lists are far shorter than 2^31 rules
+		around = int32(i)
 	}
 	return t
 }
@@ -63,7 +63,7 @@ func (t *prefixTable[T]) longest(a netip.Addr) int32 {
 	// The number of starts at or below the address.
 	low, high := 0, len(t.starts)
 	for low < high {
-		middle := int(uint(low+high) >> 1) //nolint:gosec // both are indexes
+		middle := int(uint(low+high) >> 1)
 		start := t.starts[middle]
 		if start < key || start == key && t.spans[middle].prefix.Addr().Compare(a) <= 0 {
 			low = middle + 1
@@ -71,7 +71,7 @@ func (t *prefixTable[T]) longest(a netip.Addr) int32 {
 			high = middle
 		}
 	}
-	i := int32(low - 1) //nolint:gosec // an index of spans
+	i := int32(low - 1)
 	for i >= 0 && !t.spans[i].prefix.Contains(a) {
 		i = t.spans[i].parent
 	}

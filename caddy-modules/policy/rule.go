@@ -75,8 +75,7 @@ func ParseRule(line string, from Origin) (Rule, error) {
 	r, err := parseRule(line)
 	if err != nil {
 		// A rule of one word is already named by what is wrong with it.
-		var syntax *SyntaxError
-		if errors.As(err, &syntax) && syntax.Input == strings.Trim(line, " \t") {
+		if syntax, ok := errors.AsType[*SyntaxError](err); ok && syntax.Input == strings.Trim(line, " \t") {
 			return Rule{}, fmt.Errorf("parse rule: %w", err)
 		}
 		return Rule{}, fmt.Errorf("parse rule %s: %w", quote(line), err)

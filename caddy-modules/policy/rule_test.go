@@ -134,8 +134,7 @@ func TestParseRuleRefuses(t *testing.T) {
 			if !strings.HasPrefix(err.Error(), "parse rule") || !strings.Contains(err.Error(), c.reason) {
 				t.Errorf("%q does not say %q", err, c.reason)
 			}
-			var syntax *SyntaxError
-			if !errors.As(err, &syntax) {
+			if _, ok := errors.AsType[*SyntaxError](err); !ok {
 				t.Errorf("%T wraps no SyntaxError", err)
 			}
 			wantOneLine(t, err.Error())
