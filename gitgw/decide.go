@@ -116,6 +116,9 @@ func (b RepoRules) hint(u Update) string {
 				continue
 			}
 			for _, p := range rule.Refs {
+				if p.Match(u.Ref) {
+					continue // it did not help
+				}
 				text := p.String()
 				if kind == Ask {
 					text += " (asks first)"

@@ -69,30 +69,36 @@ func (p *push) failedPush(up *upload, err error) bool {
 	return p.fail(Failed, p.g.notice(err.Error()))
 }
 
-// brokenReport ends a push whose report broke off. What the forge did say is
-// passed on as a report that names no other ref, so that git shows
-// `[remote failure] … (remote failed to report status)` instead of nothing, and
-// then the connection is aborted, so that nobody takes it for a good answer.
-func (p *push) brokenReport(y *relay, up *upload, err error) bool {
+// brokenReport ends a push whose report is not whole. Whether the refs moved is
+// not known, and git must neither hang nor hear that all is well. A connection
+// that broke is passed on as one. An answer that ended in good order gets a
+// report that names no more refs than the forge did, which git shows as
+// `[remote failure] … (remote failed to report status)`.
+func (p *push) brokenReport(y *relay, up *upload, err, cut error) bool {
 	p.g.log().Warn("report broke off", attrs(p.caller, p.up.repo, err)...)
 	p.body.stop()
-	text := p.g.notice(p.up.forge.Host + " broke off before it had reported; fetch to see whether the push arrived")
-	p.end(Unknown, text)
-	if !up.whole.Load() {
-		text = p.g.notice(p.up.forge.Host + " broke off before it had the whole push; nothing was pushed")
-		p.end(Failed, text)
-	}
-	_ = p.body.drain()
-	if lost := p.body.err(); lost != nil && !up.whole.Load() {
+	whole := up.whole.Load()
+	if lost := p.body.err(); lost != nil && !whole {
 		p.end(Aborted, lost.Error())
 		return false
 	}
+	text := p.g.notice(p.up.forge.Host + " broke off before it had reported; fetch to see whether the push arrived")
+	p.end(Unknown, text)
+	if !whole {
+		text = p.g.notice(p.up.forge.Host + " broke off before it had the whole push; nothing was pushed")
+		p.end(Failed, text)
+	}
+	drained := p.body.drain()
 	p.rep.progress(text + "\n")
+	if cut != nil || drained != nil {
+		_ = p.rep.flush()
+		return false
+	}
 	if y.unpack == "" {
 		p.rep.line("unpack ok")
 	}
 	p.rep.end()
-	return false
+	return p.rep.lost == nil
 }
 
 // conclude reads the outcome from a complete report.

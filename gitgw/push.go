@@ -290,9 +290,10 @@ func (p *push) forward(clientCtx context.Context) bool {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	p.record.UpstreamStatus = resp.StatusCode
-	y := newRelay(p.rep, &p.redact, touchingReader{resp.Body, dog.touch}, caps.SideBand64k, p.head.Capabilities.ReportStatusV2, p.record.Refs)
+	answer := &answerReader{r: resp.Body, touch: dog.touch}
+	y := newRelay(p.rep, &p.redact, answer, caps.SideBand64k, p.head.Capabilities.ReportStatusV2, p.record.Refs)
 	if err := y.run(); err != nil {
-		return p.brokenReport(y, up, err)
+		return p.brokenReport(y, up, err, answer.cut)
 	}
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
 	drained := p.body.drain()

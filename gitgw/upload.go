@@ -89,16 +89,21 @@ func newWatchdog(ctx context.Context, limit time.Duration) (context.Context, *wa
 
 func (w *watchdog) touch() { w.timer.Reset(w.limit) }
 
-// touchingReader touches at each read that brings something.
-type touchingReader struct {
+// answerReader reads the forge's answer: every byte is a sign of life, and how
+// it ended is kept.
+type answerReader struct {
 	r     io.Reader
 	touch func()
+	cut   error // the connection broke, as opposed to an answer that ended
 }
 
-func (t touchingReader) Read(p []byte) (int, error) {
-	n, err := t.r.Read(p)
+func (a *answerReader) Read(p []byte) (int, error) {
+	n, err := a.r.Read(p)
 	if n > 0 {
-		t.touch()
+		a.touch()
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		a.cut = err
 	}
 	return n, err
 }
