@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -156,6 +157,7 @@ func doh(t *testing.T, cert tls.Certificate, handler http.HandlerFunc) *url.URL 
 	s := httptest.NewUnstartedServer(handler)
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	s.EnableHTTP2 = true
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // a client that trusts it not is the point
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	u, err := url.Parse(s.URL)
