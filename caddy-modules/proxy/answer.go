@@ -80,6 +80,7 @@ func (x *exchange) answer(resp *http.Response) bool {
 	}
 	head, body := x.frame(resp)
 	n, err := x.copyBody(head, resp, body)
+	x.stopLooking()
 	x.end.BytesDown = n
 	if err != nil {
 		_ = x.stopSending() // what broke is known

@@ -24,6 +24,7 @@ type exchange struct {
 	up   *upstream
 	sent *sender // content that did not fit beside the head, nil for none
 	late atomic.Bool
+	lookout
 	// end collects the record of the end.
 	end Record
 }
@@ -62,8 +63,10 @@ func (x *exchange) run() bool {
 	var again bool
 	switch {
 	case err != nil:
+		x.stopLooking()
 		again = x.broken(err)
 	case resp.StatusCode == http.StatusSwitchingProtocols:
+		x.stopLooking()
 		x.switchProtocols(resp)
 	default:
 		again = x.answer(resp)
@@ -110,6 +113,7 @@ func (x *exchange) request() (resp *http.Response, opened bool, err error) {
 		up.meter.got = 0
 		if _, err = up.conn.Write(x.out); err == nil {
 			x.send()
+			x.look()
 			resp, err = x.awaitResponse()
 		}
 		// An idle connection that its server was just closing gives an error
@@ -117,6 +121,7 @@ func (x *exchange) request() (resp *http.Response, opened bool, err error) {
 		if err == nil || !up.reused || up.meter.got > 0 || x.sent != nil || !f.req.replayable() || x.late.Load() {
 			return resp, true, err
 		}
+		x.stopLooking()
 	}
 }
 
@@ -189,7 +194,7 @@ func (x *exchange) broken(err error) bool {
 		x.end.Cause = CauseIdle
 		f.s.count.malformed.Add(1)
 		return f.say(timeoutReply())
-	case errors.Is(sendErr, errClientGone):
+	case errors.Is(sendErr, errClientGone), x.gone.Load():
 		return false
 	}
 	dial := &DialError{Target: x.t, Op: OpExchange, Err: err, Late: x.late.Load() || errors.Is(err, os.ErrDeadlineExceeded)}

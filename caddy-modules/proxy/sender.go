@@ -47,17 +47,19 @@ func (x *exchange) send() {
 	if x.body.done() {
 		return
 	}
+	// A client that has begun to send does not wait, whatever it said.
+	waits := x.f.req.expect && len(x.f.in.bytes()) == 0 && x.end.BytesUp == 0
 	x.sent = &sender{
 		x: x, done: make(chan struct{}), proceed: make(chan struct{}), quit: make(chan struct{}),
-		continued: !x.f.req.expect || len(x.f.in.bytes()) > 0 || x.end.BytesUp > 0,
+		continued: !waits,
 	}
 	x.f.in.grow()
-	go x.sent.run()
+	go x.sent.run(waits)
 }
 
-func (s *sender) run() {
+func (s *sender) run(waits bool) {
 	defer close(s.done)
-	if !s.continued && !s.mayGoOn() {
+	if waits && !s.mayGoOn() {
 		s.err = errNotWanted
 		return
 	}
