@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"postern/caddy-modules/session/lease"
+	"postern/launcher/sandbox"
+)
+
+const doctorUsage = `postern doctor really puts up a sandbox, lends its listeners to the appliance, and says
+what is in the way if either fails. It ends with 0 when postern run would start, else 1.
+
+  postern doctor [--json]
+
+`
+
+// diagnosis is what doctor found.
+type diagnosis struct {
+	Sandbox   sandbox.Probe `json:"sandbox"`
+	Appliance finding       `json:"appliance"`
+	Settings  finding       `json:"settings"`
+}
+
+// finding is about one thing that postern run needs.
+type finding struct {
+	OK     bool           `json:"ok"`
+	Where  string         `json:"where,omitempty"`
+	Reason sandbox.Reason `json:"reason,omitempty"`
+	Detail string         `json:"detail,omitempty"`
+}
+
+func doctorMain(args []string, stdout, stderr io.Writer) int {
+	fs := pflag.NewFlagSet("doctor", pflag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	asJSON := fs.Bool("json", false, "print JSON")
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		fmt.Fprint(stdout, doctorUsage, fs.FlagUsages())
+		return 0
+	case err != nil || fs.NArg() > 0:
+		fmt.Fprint(stderr, doctorUsage)
+		return exitRefused
+	}
+	d := diagnose(sandbox.Options{})
+	if *asJSON {
+		enc := json.NewEncoder(stdout)
+		enc.SetIndent("", "  ")
+		_ = enc.Encode(d) // nothing to do about a stdout that is gone
+	} else {
+		d.print(stdout)
+	}
+	if d.Sandbox.Available && d.Appliance.OK && d.Settings.OK {
+		return 0
+	}
+	return 1
+}
+
+// diagnose tries everything a run needs; one failure does not hide another.
+func diagnose(o sandbox.Options) diagnosis {
+	ctx := context.Background()
+	var d diagnosis
+	d.Settings.Where = settingsFile()
+	if _, err := loadSettings(d.Settings.Where); err != nil {
+		d.Settings.fail(reasonSettings, err)
+	} else {
+		d.Settings.OK = true
+	}
+	runDir, err := findRunDir()
+	if err != nil {
+		d.Appliance.fail(reasonRunDir, err)
+	}
+	d.Sandbox = sandbox.Check(ctx, o, func(p *sandbox.Process) {
+		if err == nil {
+			d.Appliance.Where = filepath.Join(runDir, leaseSocket)
+			d.Appliance.lend(ctx, p.Pair())
+		}
+	})
+	if err == nil && !d.Sandbox.Available && d.Appliance.Reason == "" && !d.Appliance.OK {
+		d.Appliance = finding{Where: filepath.Join(runDir, leaseSocket), Detail: "not tried, for there are no listeners to lend"}
+	}
+	return d
+}
+
+// lend asks the appliance to take a run, and takes it back.
+func (f *finding) lend(ctx context.Context, pair lease.Pair) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	k := &keeper{path: f.Where, pair: pair, lend: lease.Lend, hello: lease.Hello{Spec: lease.Spec{ID: "doctor-" + newID()}}}
+	l, err := k.lendFirst(ctx)
+	if err != nil {
+		f.fail(reasonLease, err)
+		return
+	}
+	f.OK = true
+	_ = l.Close()
+}
+
+func (f *finding) fail(otherwise sandbox.Reason, err error) {
+	f.Reason, f.Detail = otherwise, err.Error()
+	var r *sandbox.Refusal
+	if errors.As(err, &r) {
+		f.Reason = r.Reason
+	}
+}
+
+func (d *diagnosis) print(w io.Writer) {
+	line := func(what string, ok bool, text string) {
+		state := "FAILS"
+		if ok {
+			state = "ok"
+		}
+		fmt.Fprintf(w, "%-10s %-6s %s\n", what, state, printable(text))
+	}
+	if s := d.Sandbox; s.Available {
+		line("sandbox", true, fmt.Sprintf("%s %s, a run started and ended in %s", s.Tool, s.Version, s.Took.Round(time.Millisecond)))
+	} else {
+		line("sandbox", false, s.Detail)
+	}
+	for _, f := range []struct {
+		what string
+		finding
+	}{{"appliance", d.Appliance}, {"settings", d.Settings}} {
+		text := f.Where
+		if !f.OK {
+			text = f.Detail
+		}
+		line(f.what, f.OK, text)
+	}
+	fmt.Fprintln(w, d.Sandbox.Note)
+}

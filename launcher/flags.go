@@ -1,0 +1,193 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"postern/launcher/sandbox"
+)
+
+const runUsage = `postern run runs a command in a sandbox whose only way out is the appliance.
+
+  postern run [FLAG]… -- CMD [ARG]…
+
+CMD sees the working directory, or the folders of --bind, and the system's programs;
+no other folder, no process and no network of this host. /tmp, the home and /run are
+its own and end with it. What other tools act on later (.git/hooks, .git/config, shell
+start files, editor settings) it cannot change. Its HTTP and SOCKS proxies are the
+appliance's, which decides host by host; its pushes go through the appliance's gateway.
+
+It ends with CMD's status, 128+n when signal n killed it, 126 or 127 when it could not
+be run, and 125 when nothing was started; the reason is then on stderr, in brackets.
+
+`
+
+const runUsageEnd = `
+Flags are also read from POSTERN_NAME and from
+  %s
+whose keys are: policy repo agent workspace link allow network mode bind protect hide
+nested_sandbox environment (allow, strip) env all_proxy (http, socks, off) git_name
+git_email git_hooks quiet. A flag wins over the environment, that over the file; lists
+add up.
+`
+
+// request is one run, as asked for.
+type request struct {
+	*settings
+	ID    string
+	Binds []sandbox.Bind // all of them, the working folder first
+	Argv  []string
+}
+
+// parseRun reads the command line of run over settings. The error is
+// pflag.ErrHelp when help was asked for and printed.
+func parseRun(args []string, stdout io.Writer) (*request, error) {
+	file := settingsFile()
+	fs := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	fs.SetInterspersed(false) // CMD's flags are CMD's
+	fs.SetOutput(io.Discard)
+	fs.SortFlags = false
+	var (
+		policy    = fs.String("policy", "", "`NAME` of the appliance's policy; its default otherwise")
+		repo      = fs.String("repo", "", "the run's own repository, `HOST/OWNER/NAME`: its read token, its pushes")
+		links     = fs.StringArray("link", nil, "another `REPO` it may push to, under the gateway's rules (repeatable)")
+		mode      = fs.String("mode", "", "`MODE`: chat writes its folders; review, plan and orchestrate read them")
+		binds     = fs.StringArray("bind", nil, "show `DIR[:ro]` instead of the working directory (repeatable)")
+		protect   = fs.StringArray("protect", nil, "`PATH` that is never writable (repeatable)")
+		hide      = fs.StringArray("hide", nil, "`PATH` that is not readable (repeatable)")
+		network   = fs.String("network", "", "on or `off`: off refuses every request, pushes excepted")
+		allow     = fs.StringArray("allow", nil, "also allow `HOST [PORT…]`, unless a policy denies it (repeatable)")
+		env       = fs.StringArray("env", nil, "pass `NAME[=VALUE]` on (repeatable)")
+		id        = fs.String("id", "", "session `ID`: up to 64 of A-Z a-z 0-9 _ -; random otherwise")
+		agent     = fs.String("agent", "", "`NAME` of the agent, for audit records")
+		workspace = fs.String("workspace", "", "`NAME` of the workspace, for audit records")
+		nested    = fs.Bool("nested-sandbox", false, "let CMD bring a sandbox of its own (leaves user namespaces open)")
+		quiet     = fs.BoolP("quiet", "q", false, "no warnings and no summary")
+		help      = fs.BoolP("help", "h", false, "print this")
+	)
+	if err := fs.Parse(args); err != nil && !errors.Is(err, pflag.ErrHelp) {
+		return nil, usageError(err)
+	}
+	if *help {
+		fmt.Fprint(stdout, runUsage, fs.FlagUsages(), fmt.Sprintf(runUsageEnd, file))
+		return nil, pflag.ErrHelp
+	}
+	if fs.NArg() == 0 {
+		return nil, usageError(errors.New("no command: postern run [FLAG]… -- CMD [ARG]…"))
+	}
+
+	s, err := loadSettings(file)
+	if err != nil {
+		return nil, &sandbox.Refusal{Reason: reasonSettings, Detail: "the settings are not usable", Err: err}
+	}
+	r := &request{settings: s, ID: *id, Argv: fs.Args()}
+	override(fs, "policy", &s.Policy, *policy)
+	override(fs, "repo", &s.Repo, *repo)
+	override(fs, "agent", &s.Agent, *agent)
+	override(fs, "workspace", &s.Workspace, *workspace)
+	override(fs, "quiet", &s.Quiet, *quiet)
+	override(fs, "nested-sandbox", &s.Nested, *nested)
+	s.Links = append(s.Links, *links...)
+	s.Allow = append(s.Allow, *allow...)
+	s.Env = append(s.Env, *env...)
+	if fs.Changed("mode") {
+		if s.Mode, err = sandbox.ParseMode(*mode); err != nil {
+			return nil, usageError(err)
+		}
+	}
+	if fs.Changed("network") {
+		if s.Network, err = parseOnOff(*network); err != nil {
+			return nil, usageError(fmt.Errorf("--network %w", err))
+		}
+	}
+	if err := r.paths(*binds, *protect, *hide); err != nil {
+		return nil, usageError(err)
+	}
+	if r.ID == "" {
+		r.ID = newID()
+	}
+	return r, nil
+}
+
+// override lets a flag that was given win over a setting.
+func override[T any](fs *pflag.FlagSet, name string, setting *T, flag T) {
+	if fs.Changed(name) {
+		*setting = flag
+	}
+}
+
+// paths makes the paths of the flags absolute: they are relative to where the user
+// is. The folders of the settings come behind the run's own.
+func (r *request) paths(binds, protect, hide []string) error {
+	if len(binds) == 0 {
+		binds = []string{"."}
+	}
+	for _, text := range binds {
+		b, err := sandbox.ParseBind(text)
+		if err != nil {
+			return err
+		}
+		if b.Path, err = filepath.Abs(b.Path); err != nil {
+			return fmt.Errorf("find folder %s: %w", text, err)
+		}
+		r.Binds = append(r.Binds, b)
+	}
+	r.Binds = append(r.Binds, r.settings.Binds...)
+	for _, list := range []struct {
+		from []string
+		into *[]string
+	}{{protect, &r.Protect}, {hide, &r.Hide}} {
+		for _, text := range list.from {
+			path, err := filepath.Abs(text)
+			if err != nil {
+				return fmt.Errorf("find path %s: %w", text, err)
+			}
+			*list.into = append(*list.into, path)
+		}
+	}
+	return nil
+}
+
+func usageError(err error) error {
+	return &sandbox.Refusal{Reason: reasonUsage, Detail: err.Error(), Cure: "see postern run --help"}
+}
+
+// profile is what the sandbox is asked for.
+func (r *request) profile(runDir string) *sandbox.Profile {
+	p := &sandbox.Profile{
+		Binds:         r.Binds,
+		Mode:          r.Mode,
+		Protected:     r.Protect,
+		Hidden:        r.Hide,
+		Home:          os.Getenv("HOME"),
+		RunDir:        runDir,
+		GitDir:        runDir,
+		NestedSandbox: r.Nested,
+	}
+	// The launcher's own settings and binary, where a folder of the run holds them.
+	if file := settingsFile(); file != "" {
+		p.Protected = append(p.Protected, filepath.Dir(file))
+	}
+	if exe, err := os.Executable(); err == nil {
+		p.Protected = append(p.Protected, exe)
+	}
+	// Start where the user is, if the run sees that; else in its first folder.
+	if cwd, err := os.Getwd(); err == nil && r.shows(cwd) {
+		p.Dir = cwd
+	}
+	return p
+}
+
+func (r *request) shows(dir string) bool {
+	for _, b := range r.Binds {
+		if rel, err := filepath.Rel(b.Path, dir); err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"postern/caddy-modules/session/lease"
+)
+
+// How a lost appliance is waited for: at first often, because a restart takes a
+// second, and not for ever.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 2 * time.Second
+	giveUp     = 10 * time.Minute
+)
+
+// passing are refusals that may be over the next time: the appliance is just coming
+// up or going down, or has not noticed yet that our last connection is gone.
+var passing = []string{lease.CodeInUse, lease.CodeNotConfigured, lease.CodeUnavailable, lease.CodeClosing, lease.CodeTimeout}
+
+// keeper keeps a run's listeners lent for as long as the run lives. While no
+// appliance has them, connections wait in the kernel's backlog; the command notices
+// nothing of a restart but a pause.
+type keeper struct {
+	path  string
+	hello lease.Hello
+	pair  lease.Pair
+
+	lend  func(context.Context, string, lease.Hello, lease.Pair) (*lease.Lease, error) // lease.Lend
+	event func(lease.Event)
+	warn  func(format string, args ...any)
+}
+
+// first lends for the first time: the appliance is there, or the run does not start.
+func (k *keeper) first(ctx context.Context) (*lease.Lease, error) {
+	l, err := k.lend(ctx, k.path, k.hello, k.pair)
+	if err != nil {
+		return nil, err
+	}
+	answer := l.Answer()
+	k.hello.Resume = &lease.Resume{ReadToken: answer.ReadToken, Born: answer.Born}
+	return l, nil
+}
+
+// keep reads events until ctx ends, and lends again whenever the lease is lost. It
+// returns when the last lease is closed.
+func (k *keeper) keep(ctx context.Context, l *lease.Lease) {
+	for {
+		stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+		for e := range l.Events() {
+			k.event(e)
+		}
+		stop()
+		<-l.Done()
+		_ = l.Close()
+		if ctx.Err() != nil {
+			return
+		}
+		k.warn("the appliance is gone; requests wait until it is back")
+		var err error
+		if l, err = k.again(ctx); err != nil {
+			if ctx.Err() == nil {
+				// Refused at once is better than waiting for nobody.
+				_ = k.pair.Close()
+				k.warn("the run is without network and pushes from now on: %v", err)
+			}
+			return
+		}
+		k.warn("the appliance is back")
+	}
+}
+
+// again lends the same listeners until somebody takes them.
+func (k *keeper) again(ctx context.Context) (*lease.Lease, error) {
+	deadline := time.Now().Add(giveUp)
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		case <-timer.C:
+		}
+		l, err := k.lend(ctx, k.path, k.hello, k.pair)
+		if err == nil {
+			// The token the command holds stays the one to revoke; what the new
+			// appliance calls itself is what the next one is told.
+			k.hello.Resume = &lease.Resume{ReadToken: k.hello.Resume.ReadToken, Born: l.Answer().Born}
+			return l, nil
+		}
+		var refused *lease.RefusedError
+		if errors.As(err, &refused) && !slices.Contains(passing, refused.Code) {
+			return nil, err
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("waited %s: %w", giveUp, err)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"postern/caddy-modules/session/lease"
+	"postern/launcher/environ"
+	"postern/launcher/gitconfig"
+	"postern/launcher/sandbox"
+)
+
+// lendTimeout bounds the wait for the appliance's answer; it may have to mint a read
+// token at a forge.
+const lendTimeout = 30 * time.Second
+
+// runMain is postern run.
+func runMain(args []string, stdout, stderr io.Writer) int {
+	r, err := parseRun(args, stdout)
+	if errors.Is(err, pflag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		return refuse(stderr, err)
+	}
+	// Before anything that must not be left half done.
+	signals := catchSignals()
+	defer signals.stop()
+	l := &launch{request: r, say: &talker{w: stderr, quiet: r.Quiet}, signals: signals}
+	code, err := l.run()
+	if err != nil {
+		var exec *sandbox.ExecError
+		if errors.As(err, &exec) {
+			fmt.Fprintln(stderr, "postern:", printable(explainExec(exec, r.Argv[0])))
+			return exec.Code
+		}
+		if sig := signals.first(); sig != 0 {
+			return 128 + int(sig)
+		}
+		return refuse(stderr, err)
+	}
+	return code
+}
+
+// refuse prints why nothing was started.
+func refuse(stderr io.Writer, err error) int {
+	fmt.Fprintln(stderr, "postern: refused:", printable(err.Error()))
+	return exitRefused
+}
+
+// explainExec adds what a shell does not know: why a program that the user has may
+// be missing.
+func explainExec(e *sandbox.ExecError, name string) string {
+	text := "cannot run the command: " + e.Detail
+	if e.Code == 127 {
+		text += "; the sandbox shows the system's programs and the run's folders: show another with --bind DIR:ro"
+		if filepath.Base(name) != name {
+			return text
+		}
+		text += ", and have it in PATH"
+	}
+	return text
+}
+
+// talker prints lines of the launcher's own, from several goroutines.
+type talker struct {
+	mu    sync.Mutex
+	w     io.Writer
+	quiet bool
+}
+
+func (t *talker) warn(format string, args ...any) {
+	if t.quiet {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Fprintln(t.w, "postern:", printable(fmt.Sprintf(format, args...)))
+}
+
+// launch is one run on its way.
+type launch struct {
+	*request
+	say     *talker
+	signals *signals
+	refused refusals
+}
+
+// run does everything, and returns the command's status.
+func (l *launch) run() (int, error) {
+	ctx, cancel := l.signals.context()
+	defer cancel()
+	runDir, err := findRunDir()
+	if err != nil {
+		return 0, err
+	}
+	facts, err := sandbox.Gather(l.profile(runDir))
+	if err != nil {
+		return 0, err
+	}
+	for _, w := range facts.Warnings {
+		l.say.warn("%s", w)
+	}
+	// A mistake in a variable's name is better found before anything runs.
+	if _, err := l.environment(facts, lease.Answer{}); err != nil {
+		return 0, &sandbox.Refusal{Reason: reasonUsage, Detail: err.Error()}
+	}
+	who := l.identity(facts)
+
+	p, err := sandbox.Start(ctx, facts, sandbox.Options{})
+	if err != nil {
+		return 0, err
+	}
+	k := l.keeper(filepath.Join(runDir, leaseSocket), p)
+	lent, err := k.lendFirst(ctx)
+	if err != nil {
+		p.Close()
+		return 0, err
+	}
+	if err := l.exec(p, facts, lent.Answer(), <-who); err != nil {
+		p.Close()
+		_ = lent.Close()
+		return 0, err
+	}
+	return l.attend(p, k, lent)
+}
+
+// attend stays with a command that runs, until it and its lease have ended.
+func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var kept sync.WaitGroup
+	kept.Go(func() { k.keep(ctx, lent) })
+	l.signals.forward(func(sig syscall.Signal, group bool) { _ = p.Signal(sig, group) })
+
+	status, err := p.Wait()
+	var changes []sandbox.Change
+	if !l.Quiet {
+		changes = p.Facts().Inspect()
+	}
+	cancel()
+	kept.Wait()
+	if err != nil {
+		return 0, err
+	}
+	if !l.Quiet {
+		l.say.mu.Lock()
+		defer l.say.mu.Unlock()
+		l.refused.print(l.say.w, changes)
+	}
+	return status.ExitCode(), nil
+}
+
+// keeper makes the keeper of the listeners.
+func (l *launch) keeper(path string, p *sandbox.Process) *keeper {
+	network := l.Network
+	return &keeper{
+		path: path,
+		pair: p.Pair(),
+		hello: lease.Hello{Spec: lease.Spec{
+			ID: l.ID, Policy: l.Policy, NetworkEnabled: &network, EgressAllowlist: l.Allow,
+			Repository: l.Repo, LinkedRepositories: l.Links, Agent: l.Agent, Workspace: l.Workspace,
+		}},
+		lend:  lease.Lend,
+		event: l.refused.add,
+		warn:  l.say.warn,
+	}
+}
+
+// lendFirst lends, and words what can go wrong.
+func (k *keeper) lendFirst(ctx context.Context) (*lease.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, lendTimeout)
+	defer cancel()
+	lent, err := k.first(ctx)
+	var no *lease.RefusedError
+	switch {
+	case err == nil:
+		return lent, nil
+	case errors.As(err, &no):
+		return nil, &sandbox.Refusal{Reason: reasonRefused, Detail: fmt.Sprintf("the appliance does not take the run (%s): %s", no.Code, no.Message)}
+	case errors.Is(err, lease.ErrNotRunning):
+		return nil, &sandbox.Refusal{Reason: reasonAppliance, Detail: "the appliance is not running: nobody answers at " + k.path, Cure: "start it: caddy run"}
+	}
+	return nil, &sandbox.Refusal{Reason: reasonLease, Detail: "cannot lend the run's listeners to the appliance", Err: err}
+}
+
+// exec starts the command.
+func (l *launch) exec(p *sandbox.Process, facts *sandbox.Facts, answer lease.Answer, who person) error {
+	git := gitconfig.Config{
+		Gateway: answer.Git.URL, Forges: answer.Git.Forges, Proxy: "http://" + proxyAddr(0),
+		UserName: who.name, UserEmail: who.email, Empty: sandbox.InnerEmpty, Hooks: l.GitHooks,
+	}
+	for _, root := range facts.Roots {
+		git.Safe = append(git.Safe, root.Path)
+	}
+	text, err := git.Text()
+	if err != nil {
+		return err
+	}
+	if err := p.SetGitConfig(text); err != nil {
+		return err
+	}
+	env, err := l.environment(facts, answer)
+	if err != nil {
+		return err
+	}
+	return p.Exec(sandbox.Command{Argv: l.Argv, Env: env})
+}
+
+func (l *launch) environment(facts *sandbox.Facts, answer lease.Answer) ([]string, error) {
+	e := environ.Run{
+		Mode: l.Environment, Host: os.Environ(), Pass: l.Env,
+		Session: l.ID, Home: facts.Home, Dir: facts.Dir, Runtime: facts.Runtime,
+		HTTP: proxyAddr(0), SOCKS: proxyAddr(1), AllProxy: l.AllProxy,
+		Connect: sandbox.InnerExe + " " + connectCommand, GitConfig: sandbox.InnerGit, ReadToken: answer.ReadToken,
+	}
+	return e.Build()
+}
+
+// proxyAddr is where a listener is inside: 0 is HTTP, 1 is SOCKS.
+func proxyAddr(i int) string { return fmt.Sprintf("127.0.0.1:%d", sandbox.DefaultPorts[i]) }

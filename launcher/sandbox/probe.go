@@ -1,0 +1,110 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// Probe is what this host offers. The first four fields are the specification's
+// (SPEC 16 to 19), the rest says why and how to change it.
+type Probe struct {
+	Available       bool   `json:"available"`
+	RequiresInstall bool   `json:"requiresInstall"` // a package is missing, and nothing else is known to be
+	Note            string `json:"note"`
+	Hint            string `json:"hint,omitempty"`
+
+	Reason  Reason        `json:"reason,omitempty"`
+	Detail  string        `json:"detail,omitempty"`
+	Backend string        `json:"backend"` // "native", or "none"
+	Bridge  string        `json:"bridge,omitempty"`
+	Tool    string        `json:"tool,omitempty"`
+	Version string        `json:"version,omitempty"`
+	Took    time.Duration `json:"took"` // of the real start, in nanoseconds
+}
+
+// probeTimeout bounds the whole of a probe.
+const probeTimeout = 10 * time.Second
+
+// Check really puts up a sandbox, with everything a run has, and runs a command in
+// it: a tool that is there and does not work is not available (SPEC decision 2).
+// visit, if not nil, is called while the sandbox stands.
+func Check(ctx context.Context, o Options, visit func(*Process)) Probe {
+	p := Probe{Backend: "none", Note: "no native sandbox is offered on " + runtime.GOOS}
+	if runtime.GOOS == "linux" {
+		p.Note = "bubblewrap: isolation by namespaces, without a kernel boundary"
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	began := time.Now()
+	if err := p.try(ctx, o, visit); err != nil {
+		p.Reason, p.Detail = ReasonStart, err.Error()
+		var r *Refusal
+		if errors.As(err, &r) {
+			p.Reason, p.Hint = r.Reason, r.Cure
+			p.RequiresInstall = r.Reason == ReasonMissing
+		}
+		return p
+	}
+	p.Available, p.Backend, p.Bridge, p.Took = true, "native", "builtin", time.Since(began)
+	return p
+}
+
+func (p *Probe) try(ctx context.Context, o Options, visit func(*Process)) error {
+	if runtime.GOOS == "linux" {
+		var err error
+		if p.Tool, err = FindBwrap(o.Dirs); err != nil {
+			return err
+		}
+		p.Version = toolVersion(ctx, p.Tool)
+	}
+	dir, err := os.MkdirTemp("", "postern-probe-")
+	if err != nil {
+		return fmt.Errorf("make a folder to probe with: %w", err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // an empty folder of the temporary one
+	facts, err := Gather(&Profile{Binds: []Bind{{Path: dir}}, Home: dir + "-home"})
+	if err != nil {
+		return err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close() //nolint:errcheck // nothing was written
+	o.Stdin, o.Stdout, o.Stderr, o.Timeout = null, null, null, probeTimeout
+	proc, err := Start(ctx, facts, o)
+	if err != nil {
+		return err
+	}
+	defer proc.Close()
+	if visit != nil {
+		visit(proc)
+	}
+	// Our own binary: the one command that is sure to be there.
+	if err := proc.Exec(Command{Argv: []string{InnerExe, "version"}}); err != nil {
+		return err
+	}
+	status, err := proc.Wait()
+	if err == nil && status.ExitCode() != 0 {
+		err = &Refusal{Reason: ReasonStart, Detail: fmt.Sprintf("the sandbox stands, but a command in it ends with %d", status.ExitCode())}
+	}
+	return err
+}
+
+// toolVersion asks bubblewrap for its version; it is for people only.
+func toolVersion(ctx context.Context, path string) string {
+	cmd := exec.CommandContext(ctx, path, "--version")
+	cmd.Env = []string{}
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		return ""
+	}
+	return lastLine(strings.TrimSpace(strings.TrimPrefix(string(out), "bubblewrap ")))
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// forwarded are the signals the command gets in our place. Those that a terminal
+// sends to a whole process group go to the command's whole group.
+var forwarded = map[syscall.Signal]bool{
+	syscall.SIGINT:   true,
+	syscall.SIGQUIT:  true,
+	syscall.SIGHUP:   true,
+	syscall.SIGWINCH: true,
+	syscall.SIGTERM:  false,
+	syscall.SIGUSR1:  false,
+	syscall.SIGUSR2:  false,
+	syscall.SIGCONT:  true,
+}
+
+// signals catches what is for the command. Until the command runs, the first one
+// that would end it ends the start.
+type signals struct {
+	ch     chan os.Signal
+	done   chan struct{}
+	ended  sync.WaitGroup
+	mu     sync.Mutex
+	sig    syscall.Signal // the first that came before the command ran
+	cancel context.CancelFunc
+	to     func(syscall.Signal, bool)
+}
+
+func catchSignals() *signals {
+	s := &signals{ch: make(chan os.Signal, 16), done: make(chan struct{})}
+	for sig := range forwarded {
+		// What the caller had ignored, as nohup does, stays ignored, here and for
+		// the command, which inherits that.
+		if !signal.Ignored(sig) {
+			signal.Notify(s.ch, sig)
+		}
+	}
+	// Taken and dropped: a reader of our stderr that went away must not end the run.
+	// Not ignored, for the command would inherit that.
+	signal.Notify(s.ch, syscall.SIGPIPE)
+	s.ended.Go(s.pump)
+	return s
+}
+
+func (s *signals) stop() {
+	signal.Stop(s.ch)
+	close(s.done)
+	s.ended.Wait()
+}
+
+func (s *signals) pump() {
+	for {
+		select {
+		case <-s.done:
+			return
+		case sig := <-s.ch:
+			if sig, ok := sig.(syscall.Signal); ok {
+				s.take(sig)
+			}
+		}
+	}
+}
+
+func (s *signals) take(sig syscall.Signal) {
+	if _, known := forwarded[sig]; !known {
+		return
+	}
+	s.mu.Lock()
+	to, cancel := s.to, s.cancel
+	ends := sig != syscall.SIGWINCH && sig != syscall.SIGCONT
+	if to == nil && ends && s.sig == 0 {
+		s.sig = sig
+	}
+	s.mu.Unlock()
+	switch {
+	case to != nil:
+		to(sig, forwarded[sig])
+	case ends && cancel != nil:
+		cancel()
+	}
+}
+
+// context ends with the first signal that comes before forward is called.
+func (s *signals) context() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel = cancel
+	if s.sig != 0 {
+		cancel()
+	}
+	return ctx, cancel
+}
+
+// forward sends what comes from now on to the command, and what came too late to
+// stop its start.
+func (s *signals) forward(to func(sig syscall.Signal, group bool)) {
+	s.mu.Lock()
+	s.to = to
+	late := s.sig
+	s.mu.Unlock()
+	if late != 0 {
+		to(late, forwarded[late])
+	}
+}
+
+// first is the signal that ended the start, or 0.
+func (s *signals) first() syscall.Signal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sig
+}
