@@ -191,15 +191,18 @@ func plainClass(a netip.Addr) Class {
 	return Reserved
 }
 
-// inside says that the whole prefix is of one class, and which. A rule for a
-// prefix that reaches over several classes (0.0.0.0/0) opens only what is public
-// in it: nobody who writes it means loopback.
-func inside(p netip.Prefix) (Class, bool) {
+// classOf is the one class that a whole prefix is of, Invalid where it reaches over
+// several. A rule for such a prefix (0.0.0.0/0) opens only what is public in it:
+// nobody who writes it means loopback.
+func classOf(p netip.Prefix) Class {
 	if p.IsSingleIP() {
 		class, _ := Classify(p.Addr())
-		return class, true
+		return class
 	}
 	class, bits := Public, -1
+	if !p.Addr().Is4() && !globalUnicast.Contains(p.Addr()) {
+		class = Reserved
+	}
 	for _, s := range specials {
 		switch {
 		case s.prefix.Bits() <= p.Bits() && s.prefix.Contains(p.Addr()):
@@ -207,13 +210,13 @@ func inside(p netip.Prefix) (Class, bool) {
 				class, bits = s.class, s.prefix.Bits()
 			}
 		case s.prefix.Overlaps(p):
-			return Invalid, false
+			return Invalid
 		}
 	}
 	for _, c := range carriers {
 		if c.prefix.Overlaps(p) {
-			return Invalid, false
+			return Invalid
 		}
 	}
-	return class, bits >= 0
+	return class
 }

@@ -139,36 +139,35 @@ func TestClassTexts(t *testing.T) {
 	}
 }
 
-func TestInside(t *testing.T) {
+func TestClassOf(t *testing.T) {
 	for _, c := range []struct {
 		prefix string
 		class  Class
-		single bool
 	}{
-		{"10.0.0.0/8", Private, true},
-		{"10.1.2.0/24", Private, true},
-		{"192.168.0.0/16", Private, true},
-		{"127.0.0.0/8", Loopback, true},
-		{"127.0.0.1/32", Loopback, true},
-		{"fc00::/7", UniqueLocal, true},
-		{"fd12:3456::/48", UniqueLocal, true},
-		{"::1/128", Loopback, true},
-		{"64:ff9b::a00:5/128", Private, true},
-		{"0.0.0.0/0", Invalid, false},
-		{"0.0.0.0/1", Invalid, false},
-		{"8.0.0.0/6", Invalid, false},
-		{"::/0", Invalid, false},
-		{"::/1", Invalid, false},
-		{"64:ff9b::/96", Invalid, false},
-		{"2002::/16", Invalid, false},
-		{"2002:a00::/24", Invalid, false},
-		{"240.0.0.0/4", Invalid, false},
-		{"8.8.8.0/24", Public, false},
-		{"2606:4700::/32", Public, false},
+		{"10.0.0.0/8", Private},
+		{"10.1.2.0/24", Private},
+		{"192.168.0.0/16", Private},
+		{"127.0.0.0/8", Loopback},
+		{"127.0.0.1/32", Loopback},
+		{"fc00::/7", UniqueLocal},
+		{"fd12:3456::/48", UniqueLocal},
+		{"::1/128", Loopback},
+		{"64:ff9b::a00:5/128", Private},
+		{"0.0.0.0/0", Invalid},
+		{"0.0.0.0/1", Invalid},
+		{"8.0.0.0/6", Invalid},
+		{"::/0", Invalid},
+		{"::/1", Invalid},
+		{"64:ff9b::/96", Invalid},
+		{"2002::/16", Invalid},
+		{"2002:a00::/24", Invalid},
+		{"240.0.0.0/4", Invalid},
+		{"8.8.8.0/24", Public},
+		{"2606:4700::/32", Public},
+		{"5f00::/16", Reserved},
 	} {
-		class, single := inside(netip.MustParsePrefix(c.prefix))
-		if single != c.single || single && class != c.class {
-			t.Errorf("%s: got %v, %v; want %v, %v", c.prefix, class, single, c.class, c.single)
+		if class := classOf(netip.MustParsePrefix(c.prefix)); class != c.class {
+			t.Errorf("%s: got %v, want %v", c.prefix, class, c.class)
 		}
 	}
 }

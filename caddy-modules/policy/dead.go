@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"net/netip"
-	"strconv"
-)
+import "strconv"
 
 // Dead is an allowing rule that can open nothing.
 type Dead struct {
@@ -39,7 +36,7 @@ func (s *Set) dead(r *Rule) (Dead, bool) {
 	from := r.Origin.String() + ": the rule " + strconv.Quote(r.text) + " can open nothing: "
 	d := Dead{Rule: *r}
 	if r.shape == shapeAddr {
-		if class, single := inside(r.prefix); single && class.never() && class != Metadata && class != LinkLocal {
+		if class := classOf(r.prefix); class != Invalid && class.never() && class != Metadata && class != LinkLocal {
 			d.Reason = from + "it is " + class.Sentence()
 			return d, true
 		}
@@ -65,10 +62,10 @@ func (s *Set) dead(r *Rule) (Dead, bool) {
 func (s *Set) closedBy(r *Rule, port uint16) *entry {
 	var m match
 	if r.shape == shapeAddr {
-		s.base.within(r.prefix, port, &m)
-		if r.prefix.IsSingleIP() {
-			e := embedded(r.prefix.Addr())
-			s.denyCarried(&e, port, &m)
+		s.base.denials(r.prefix, port, &m)
+		if a := r.prefix.Addr(); r.prefix.IsSingleIP() {
+			e := embedded(a)
+			s.denyAddr(a, &e, port, &m)
 		}
 	} else {
 		// A star is no byte of a name, so the pattern itself finds just the
@@ -79,17 +76,4 @@ func (s *Set) closedBy(r *Rule, port uint16) *entry {
 		return m.always
 	}
 	return m.denied
-}
-
-// within adds the denials of the prefixes around a whole prefix.
-func (x *index) within(p netip.Prefix, port uint16, m *match) {
-	t := &x.v6
-	if p.Addr().Is4() {
-		t = &x.v4
-	}
-	for i := t.longest(p.Addr()); i >= 0; i = t.spans[i].parent {
-		if t.spans[i].prefix.Bits() <= p.Bits() {
-			m.take(x.entries, t.spans[i].value.grants, scope{port: port, refuses: true})
-		}
-	}
 }

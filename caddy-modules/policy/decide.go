@@ -64,8 +64,11 @@ func (s *Set) decideLiteral(a netip.Addr, m *match, d *Decision) {
 		d.Code = OwnListener
 		return
 	}
-	s.addr(a, d.class, port, m)
-	s.denyCarried(&e, port, m)
+	s.base.addr(a, d.class, port, m)
+	if s.extra != nil {
+		s.extra.addr(a, d.class, port, m)
+	}
+	s.denyAddr(a, &e, port, m)
 	d.from(m)
 	if d.class.never() && d.Code != AlwaysDenied && d.Code != Denied {
 		d.refuse(AddressClass)
@@ -137,11 +140,10 @@ func (s *Set) DecideAddr(t Target, a netip.Addr) (d Decision) {
 	// Only the denying rules for the address count: allowing it as a literal does
 	// not allow a name that resolves to it.
 	var at match
-	s.addr(a, Invalid, t.port, &at)
-	s.denyCarried(&e, t.port, &at)
+	s.denyAddr(a, &e, t.port, &at)
 	if at.always != nil || at.denied != nil {
 		d.refuse(Denied)
-		d.from(&match{always: at.always, denied: at.denied})
+		d.from(&at)
 		return d
 	}
 	local := thisMachine(t.host.name)
@@ -157,25 +159,12 @@ func (s *Set) DecideAddr(t Target, a netip.Addr) (d Decision) {
 	return d
 }
 
-func (s *Set) addr(a netip.Addr, class Class, port uint16, m *match) {
-	s.base.addr(a, class, port, m)
-	if s.extra != nil {
-		s.extra.addr(a, class, port, m)
-	}
-}
-
-// denyCarried adds what denies an address inside the address.
-func (s *Set) denyCarried(e *carried, port uint16, m *match) {
+// denyAddr adds what denies an address or an address inside it. Added rules allow
+// only, so the base has all the denials.
+func (s *Set) denyAddr(a netip.Addr, e *carried, port uint16, m *match) {
+	s.base.denials(netip.PrefixFrom(a, a.BitLen()), port, m)
 	for _, inner := range e.list() {
-		var in match
-		// No prefix is of the class Invalid, so only denials match.
-		s.base.addr(inner, Invalid, port, &in)
-		if m.always == nil {
-			m.always = in.always
-		}
-		if m.denied == nil {
-			m.denied = in.denied
-		}
+		s.base.denials(netip.PrefixFrom(inner, inner.BitLen()), port, m)
 	}
 }
 

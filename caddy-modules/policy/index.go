@@ -20,16 +20,16 @@ type index struct {
 // addrRules is what the rules say of the addresses of a prefix.
 type addrRules struct {
 	grants []grant
-	class  Class // the class of the whole prefix, where it has a single one
-	single bool
+	class  Class // of the whole prefix, see classOf
 }
 
 // name matches a canonical name, the most specific rules first: the name itself,
 // then the wildcards from the longest suffix to the shortest.
 func (x *index) name(name string, port uint16, m *match) {
 	if n := x.names.find(name); n != nil {
-		m.take(x.entries, n.grants, scope{port: port})
-		if over := part(n.grants, flagUnder, allow); len(over) > 0 && m.apex == nil {
+		gs := n.grants()
+		m.take(x.entries, gs, scope{port: port})
+		if over := part(gs, flagUnder, allow); len(over) > 0 && m.apex == nil {
 			m.apex = &x.entries[over[0].rule]
 		}
 	}
@@ -49,26 +49,40 @@ func (x *index) name(name string, port uint16, m *match) {
 		if n == nil {
 			continue
 		}
-		if n.middle != nil && before > 0 {
-			m.take(x.entries, n.middle[name[:before-1]], scope{port: port})
+		if before > 0 {
+			m.take(x.entries, n.middle(name[:before-1]), scope{port: port})
 		}
-		m.take(x.entries, n.grants, scope{shape: flagUnder, port: port})
+		m.take(x.entries, n.grants(), scope{shape: flagUnder, port: port})
 	}
 }
 
-// addr matches a canonical address of the given class.
+// addr matches a canonical address of the given class, which is not Invalid.
 func (x *index) addr(a netip.Addr, class Class, port uint16, m *match) {
-	t := &x.v6
-	if a.Is4() {
-		t = &x.v4
-	}
+	t := x.family(a)
 	for i := t.longest(a); i >= 0; i = t.spans[i].parent {
 		r := &t.spans[i].value
 		// A prefix over several classes opens nothing but the public part; what
 		// it denies it denies.
-		opens := class == Public || r.single && r.class == class
+		opens := class == Public || class == r.class
 		m.take(x.entries, r.grants, scope{port: port, refuses: !opens})
 	}
+}
+
+// denials adds what denies a whole prefix, or a single canonical address.
+func (x *index) denials(p netip.Prefix, port uint16, m *match) {
+	t := x.family(p.Addr())
+	for i := t.longest(p.Addr()); i >= 0; i = t.spans[i].parent {
+		if t.spans[i].prefix.Bits() <= p.Bits() {
+			m.take(x.entries, t.spans[i].value.grants, scope{port: port, refuses: true})
+		}
+	}
+}
+
+func (x *index) family(a netip.Addr) *prefixTable[addrRules] {
+	if a.Is4() {
+		return &x.v4
+	}
+	return &x.v6
 }
 
 // builder makes an index.
@@ -113,7 +127,7 @@ func (b *builder) grant(r *Rule, g grant) {
 		}
 		rules, ok := family[r.prefix]
 		if !ok {
-			rules.class, rules.single = inside(r.prefix)
+			rules.class = classOf(r.prefix)
 		}
 		rules.grants = addGrant(rules.grants, g)
 		family[r.prefix] = rules
@@ -131,13 +145,14 @@ func (b *builder) grant(r *Rule, g grant) {
 		b.depths[depth>>6] |= 1 << (depth & 63)
 	}
 	if r.shape == shapeMiddle {
-		if n.middle == nil {
-			n.middle = make(map[string][]grant)
+		o := n.others()
+		if o.middle == nil {
+			o.middle = make(map[string][]grant)
 		}
-		n.middle[r.head] = addGrant(n.middle[r.head], g)
+		o.middle[r.head] = addGrant(o.middle[r.head], g)
 		return
 	}
-	n.grants = addGrant(n.grants, g)
+	n.setGrants(addGrant(n.grants(), g))
 }
 
 func (b *builder) build() *index {

@@ -15,13 +15,54 @@ type nameTable struct {
 	nodes []node
 }
 
-// node is what the rules say of one name and of the names under it.
+// node is what the rules say of one name and of the names under it. It fills one
+// cache line of 64 bytes, the grants of an ordinary name included.
 type node struct {
-	name   string
+	name  string
+	few   [4]grant
+	count uint8 // of few; 0 when the grants are in more
+	more  *more
+}
+
+// more is what few nodes have.
+type more struct {
 	grants []grant
 	// middle is keyed by what stands before the star: for bedrock.*.amazonaws.com
-	// the node amazonaws.com has bedrock. Nil for nearly all.
+	// the node amazonaws.com has bedrock.
 	middle map[string][]grant
+}
+
+// grants gives the grants of the name and of the wildcard over it.
+func (n *node) grants() []grant {
+	if n.count == 0 && n.more != nil {
+		return n.more.grants
+	}
+	return n.few[:n.count]
+}
+
+// middle gives the grants of the middle wildcard with head before its star.
+func (n *node) middle(head string) []grant {
+	if n.more == nil {
+		return nil
+	}
+	return n.more.middle[head]
+}
+
+// setGrants stores the grants where they fit.
+func (n *node) setGrants(gs []grant) {
+	if len(gs) <= len(n.few) {
+		n.count = uint8(copy(n.few[:], gs)) //nolint:gosec // 4 at most
+		return
+	}
+	n.count = 0
+	n.others().grants = gs
+}
+
+func (n *node) others() *more {
+	if n.more == nil {
+		n.more = new(more)
+	}
+	return n.more
 }
 
 func newNameTable(nodes []node) nameTable {

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/netip"
 	"strings"
 	"sync"
@@ -34,6 +35,15 @@ func TestCompileFolds(t *testing.T) {
 		if d := s.Decide(targetOf(t, in)); !d.Allowed || d.Source != want {
 			t.Errorf("%s: %s", in, d.Reason())
 		}
+	}
+	// So do their flags, on the ports that both name.
+	flags := setOf(t, "", "", "b.example 443\nb.example 443 tcp\nb.example 443 80 private\n")
+	d := flags.DecideAddr(targetOf(t, "b.example:443"), netip.MustParseAddr("10.0.0.1"))
+	if !d.Allowed || !d.TCP {
+		t.Errorf("port 443 has lost a flag: %s", d.Reason())
+	}
+	if d := flags.Decide(targetOf(t, "b.example:80")); !d.Allowed || d.TCP {
+		t.Errorf("port 80 has a flag of port 443: %s", d.Reason())
 	}
 	// The slices are the caller's.
 	l.Allow[0] = Rule{}
@@ -146,7 +156,7 @@ func TestExtendOpensNoClosedSet(t *testing.T) {
 }
 
 func TestDead(t *testing.T) {
-	s := setOf(t, "closed.example\n", "*.sentry.io\nmail.example.com 25\n10.9.0.0/16\na.*.example.net\nxy.example 80 443\n", `
+	s := setOf(t, "closed.example\n", "*.sentry.io\nmail.example.com 25\n10.9.0.0/16\n10.0.0.0/16\na.*.example.net\nxy.example 80 443\n", `
 alive.example
 169.254.169.254
 169.254.0.0/16 80
@@ -309,6 +319,25 @@ func TestDeepNames(t *testing.T) {
 	}
 	if d := s.Decide(targetOf(t, "x.y."+strings.Repeat("c.", 99)+"d:443")); d.Allowed {
 		t.Error(d.Reason())
+	}
+}
+
+// Two names with one hash are two names.
+func TestNameTableCollision(t *testing.T) {
+	table := newNameTable([]node{{name: "a.example"}, {name: "b.example"}})
+	if n := table.find("a.example"); n == nil || n.name != "a.example" {
+		t.Fatalf("got %v", n)
+	}
+	// Let the hash of a third name point at the first.
+	h := maphash.String(table.seed, "c.example")
+	last := uint64(len(table.slots)) - 1
+	at := h & last
+	for table.slots[at] != 0 {
+		at = (at + 1) & last
+	}
+	table.slots[at] = h&^0xffffffff | 1
+	if n := table.find("c.example"); n != nil {
+		t.Errorf("c.example finds %s", n.name)
 	}
 }
 
