@@ -79,7 +79,11 @@ func (s Spec) Network() bool { return s.NetworkEnabled == nil || *s.NetworkEnabl
 // DecodeSpec reads one Spec of at most MaxMessage bytes and validates it. A
 // field it does not know, a field given twice, a null and anything behind the
 // value are errors that name what is wrong.
-func DecodeSpec(r io.Reader) (Spec, error) {
+func DecodeSpec(r io.Reader) (Spec, error) { return DecodeSpecFor(r, "") }
+
+// DecodeSpecFor is DecodeSpec for a Spec whose id is known from elsewhere, the
+// path of a request: it may be left out, and must not be another one.
+func DecodeSpecFor(r io.Reader, id string) (Spec, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxMessage+1))
 	if err != nil {
 		return Spec{}, fmt.Errorf("read session: %w", err)
@@ -90,6 +94,12 @@ func DecodeSpec(r io.Reader) (Spec, error) {
 	var s Spec
 	if err := decodeStrict(data, &s); err != nil {
 		return Spec{}, fmt.Errorf("decode session: %w", err)
+	}
+	if s.ID == "" {
+		s.ID = id
+	}
+	if id != "" && s.ID != id {
+		return Spec{}, fmt.Errorf("decode session: the id %q in the body is not the id %q of the request", clip(s.ID), clip(id))
 	}
 	if err := s.Validate(); err != nil {
 		return Spec{}, err

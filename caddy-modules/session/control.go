@@ -1,0 +1,226 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"postern/caddy-modules/session/lease"
+)
+
+// readFor bounds the arrival of a request body, writeFor that of one piece of an
+// answer at a client that is slow to read.
+const (
+	readFor  = 5 * time.Second
+	writeFor = 10 * time.Second
+)
+
+// State is the answer to GET /v1/state.
+type State struct {
+	// Born differs for every process. A host that sees another one opens its
+	// sessions again.
+	Born    string    `json:"born"`
+	Started time.Time `json:"started"`
+	PID     int       `json:"pid"`
+	UID     int       `json:"uid"`
+
+	Sessions      int      `json:"sessions"`
+	Policies      []string `json:"policies"`
+	DefaultPolicy string   `json:"defaultPolicy"`
+	LocalHosts    []string `json:"localHosts"`
+	Networks      []string `json:"networks"` // names of the sandbox network that are served
+	Ports         string   `json:"ports"`
+
+	// EventsDropped counts events that a reader was too slow for.
+	EventsDropped uint64 `json:"eventsDropped"`
+	// TokensNotRevoked counts read tokens that outlived their session.
+	TokensNotRevoked uint64 `json:"tokensNotRevoked"`
+}
+
+// Handler is the control API, without the check of who asks: Listen puts that
+// before it.
+//
+//	PUT    /v1/sessions/{id}  open a session: 201, or 200 when it is open already
+//	GET    /v1/sessions/{id}  one session
+//	DELETE /v1/sessions/{id}  end it: 204 when nothing of it is left
+//	GET    /v1/sessions       all of them
+//	GET    /v1/state          what this process is
+//	GET    /v1/events         what happens, a JSON object a line; ?session=ID for one
+//
+// Errors are {"code":…,"message":…}. What Mount added is served as well.
+func (r *Registry) Handler() http.Handler {
+	mux := http.NewServeMux()
+	route := func(pattern string, methods map[string]http.HandlerFunc) {
+		allow := strings.Join(slices.Sorted(maps.Keys(methods)), ", ")
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
+			handle, ok := methods[req.Method]
+			if !ok {
+				w.Header().Set("Allow", allow)
+				writeJSON(w, http.StatusMethodNotAllowed, &lease.Error{Code: "method_not_allowed", Message: fmt.Sprintf("%s is not possible here; %s is", req.Method, allow)})
+				return
+			}
+			handle(w, req)
+		})
+	}
+	route("/v1/sessions/{id}", map[string]http.HandlerFunc{"PUT": r.putSession, "GET": r.getSession, "DELETE": r.deleteSession})
+	route("/v1/sessions", map[string]http.HandlerFunc{"GET": r.listSessions})
+	route("/v1/state", map[string]http.HandlerFunc{"GET": r.getState})
+	route("/v1/events", map[string]http.HandlerFunc{"GET": r.streamEvents})
+	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		if h := r.routes.find(req.URL.Path); h != nil {
+			h.ServeHTTP(w, req)
+			return
+		}
+		writeError(w, &lease.Error{Code: lease.CodeNotFound, Message: fmt.Sprintf("there is nothing at %q", req.URL.Path)})
+	})
+	return mux
+}
+
+func (r *Registry) putSession(w http.ResponseWriter, req *http.Request) {
+	// Bounded here and not in the server: event streams have no end. After an
+	// error it stays, for the server then reads what is left of the body; after
+	// success it must not cut the wait for a token.
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(readFor))
+	body := http.MaxBytesReader(w, req.Body, lease.MaxMessage)
+	spec, err := lease.DecodeSpecFor(body, req.PathValue("id"))
+	if err == nil {
+		_ = rc.SetReadDeadline(time.Time{})
+	} else {
+		refusal := &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()}
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			refusal.Code = lease.CodeTooLarge
+		} else if errors.Is(err, os.ErrDeadlineExceeded) {
+			refusal.Code = lease.CodeTimeout
+		}
+		writeError(w, refusal)
+		return
+	}
+	answer, made, err := r.put(req.Context(), spec, peerUID(req.Context()))
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	status := http.StatusOK
+	if made {
+		status = http.StatusCreated
+	}
+	writeJSON(w, status, answer)
+}
+
+func (r *Registry) getSession(w http.ResponseWriter, req *http.Request) {
+	info, ok := r.Lookup(req.PathValue("id"))
+	if !ok {
+		writeError(w, noSession(req.PathValue("id")))
+		return
+	}
+	writeJSON(w, http.StatusOK, info)
+}
+
+func (r *Registry) deleteSession(w http.ResponseWriter, req *http.Request) {
+	if err := r.Close(req.PathValue("id")); err != nil {
+		writeError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (r *Registry) listSessions(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string][]Info{"sessions": r.Snapshot()})
+}
+
+func (r *Registry) getState(w http.ResponseWriter, _ *http.Request) {
+	s := State{
+		Born: r.born, Started: r.started, PID: os.Getpid(), UID: os.Geteuid(),
+		Sessions: len(r.Snapshot()), Policies: []string{}, LocalHosts: []string{}, Networks: r.network.listening(),
+		Ports:         fmt.Sprintf("%d-%d", r.ports.first, r.ports.last),
+		EventsDropped: r.hub.dropped.Load(), TokensNotRevoked: r.unrevoked.Load(),
+	}
+	if g := r.governing.Load(); g != nil {
+		s.Policies = slices.AppendSeq(s.Policies, maps.Keys(g.Policies))
+		slices.Sort(s.Policies)
+		s.DefaultPolicy = g.DefaultPolicy
+		s.LocalHosts = append(s.LocalHosts, g.LocalHosts...)
+	}
+	if s.Networks == nil {
+		s.Networks = []string{}
+	}
+	writeJSON(w, http.StatusOK, s)
+}
+
+// streamEvents sends events until the client goes or the process ends. The head
+// of the answer is sent at once: a client that has it misses nothing from then on.
+func (r *Registry) streamEvents(w http.ResponseWriter, req *http.Request) {
+	id := req.URL.Query().Get("session")
+	if id != "" {
+		if err := lease.ValidateID(id); err != nil {
+			writeError(w, &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()})
+			return
+		}
+	}
+	events := r.hub.subscribe(id, streamQueue)
+	defer events.cancel()
+	rc := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Postern-Born", r.born)
+	w.WriteHeader(http.StatusOK)
+	if rc.Flush() != nil {
+		return
+	}
+	enc := json.NewEncoder(w)
+	_ = events.each(req.Context().Done(), func(e lease.Event) error {
+		// A client that stops reading would otherwise hold this goroutine.
+		_ = rc.SetWriteDeadline(time.Now().Add(writeFor))
+		if err := enc.Encode(e); err != nil {
+			return err
+		}
+		return rc.Flush()
+	})
+}
+
+// statuses are the HTTP statuses of the codes; others are 500.
+var statuses = map[string]int{
+	lease.CodeBadRequest:    http.StatusBadRequest,
+	lease.CodeTooLarge:      http.StatusRequestEntityTooLarge,
+	lease.CodeTimeout:       http.StatusRequestTimeout,
+	lease.CodeNotPermitted:  http.StatusForbidden,
+	lease.CodeInUse:         http.StatusConflict,
+	lease.CodeConflict:      http.StatusConflict,
+	lease.CodeUnknownPolicy: http.StatusUnprocessableEntity,
+	lease.CodeBadRule:       http.StatusUnprocessableEntity,
+	lease.CodeNotFound:      http.StatusNotFound,
+	lease.CodeNotConfigured: http.StatusServiceUnavailable,
+	lease.CodeUnavailable:   http.StatusServiceUnavailable,
+	lease.CodeClosing:       http.StatusServiceUnavailable,
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	var known *lease.Error
+	if !errors.As(err, &known) {
+		known = &lease.Error{Code: "internal", Message: err.Error()}
+	}
+	status, ok := statuses[known.Code]
+	if !ok {
+		status = http.StatusInternalServerError
+	}
+	writeJSON(w, status, known)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		// Our own types alone come here, and they all encode.
+		http.Error(w, `{"code":"internal","message":"the answer does not encode"}`, http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n'))
+}

@@ -1,0 +1,182 @@
+package session
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+
+	"postern/caddy-modules/proxy"
+	"postern/caddy-modules/session/lease"
+)
+
+// front is a session's two listeners and the proxies behind them.
+//
+// A proxy server has its limits from the start to the end. When a reload changes
+// them the listeners are handed to a new server, and the one before keeps the
+// connections it has; the sockets themselves stay, and so does their backlog.
+type front struct {
+	mu      sync.Mutex
+	session *session
+	http    net.Listener
+	socks   net.Listener
+	serving *serving
+	retired []*serving // still have connections, or had when last looked at
+	closed  bool
+}
+
+// serving is one server's time behind the listeners.
+type serving struct {
+	server      *proxy.Server
+	limits      proxy.Limits
+	sni         proxy.SNIMode
+	http, socks *turn
+	loops       sync.WaitGroup
+}
+
+// open starts serving. The listeners accept already: they are the front's from
+// here on, and it closes them.
+func (f *front) open(s *session, http, socks net.Listener) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.session, f.http, f.socks = s, http, socks
+	f.serve(s.view.Load())
+}
+
+// serve starts a server for the view. mu is held.
+func (f *front) serve(v *view) {
+	s := f.session
+	one := &serving{http: &turn{ln: f.http}, socks: &turn{ln: f.socks}}
+	if v.gen != nil {
+		one.limits, one.sni = v.gen.Limits, v.gen.SNI
+	}
+	one.server = &proxy.Server{
+		Gate:  &proxy.Gate{Policy: s.policy, Resolver: s, Limits: one.limits, Record: s.record},
+		Local: s.local,
+		SNI:   one.sni,
+		Log:   s.log,
+	}
+	loop := func(t *turn, serve func(net.Listener) error) {
+		// Nil is the end of a turn; anything else is a broken listener.
+		if err := serve(t); err != nil {
+			s.log.LogAttrs(s.ctx, slog.LevelError, "listener failed", slog.Any("error", err))
+			go s.end("a listener failed")
+		}
+	}
+	one.loops.Go(func() { loop(one.http, one.server.ServeHTTP) })
+	one.loops.Go(func() { loop(one.socks, one.server.ServeSOCKS) })
+	f.serving = one
+}
+
+// update hands the listeners to a new server if the view has other limits.
+func (f *front) update(v *view) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.serving == nil || f.closed || v.gen == nil {
+		return // not open yet, or not any more, or nothing to go by
+	}
+	f.prune()
+	if f.serving.limits == v.gen.Limits && f.serving.sni == v.gen.SNI {
+		return
+	}
+	before := f.serving
+	before.http.end()
+	before.socks.end()
+	// Until the loops are over, a connection may have been accepted and not be
+	// counted yet; prune would take the server for idle.
+	before.loops.Wait()
+	f.retired = append(f.retired, before)
+	f.serve(v)
+}
+
+// prune closes the retired servers that have no connection left. mu is held.
+func (f *front) prune() {
+	kept := f.retired[:0]
+	for _, one := range f.retired {
+		if one.server.Stats().OpenConns > 0 {
+			kept = append(kept, one)
+			continue
+		}
+		f.stop(one)
+	}
+	clear(f.retired[len(kept):])
+	f.retired = kept
+}
+
+func (f *front) stop(one *serving) {
+	one.http.end()
+	one.socks.end()
+	if err := one.server.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		f.session.log.LogAttrs(f.session.ctx, slog.LevelDebug, "close proxies", slog.Any("error", err))
+	}
+	one.loops.Wait()
+}
+
+// servers returns the servers that may have connections.
+func (f *front) servers() []*proxy.Server {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []*proxy.Server
+	for _, one := range f.retired {
+		all = append(all, one.server)
+	}
+	if f.serving != nil {
+		all = append(all, f.serving.server)
+	}
+	return all
+}
+
+// recheck cuts the tunnels that the session's policy refuses by now.
+func (f *front) recheck() {
+	for _, server := range f.servers() {
+		server.Recheck()
+	}
+}
+
+func (f *front) tunnels() int {
+	n := 0
+	for _, server := range f.servers() {
+		n += int(server.Stats().OpenTunnels)
+	}
+	return n
+}
+
+// addresses returns the network and the two addresses, for people.
+func (f *front) addresses() (network, http, socks string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.http == nil || f.socks == nil {
+		return "", "", ""
+	}
+	network = lease.NetworkTCP
+	if _, unix := f.http.Addr().(*net.UnixAddr); unix {
+		network = lease.NetworkUnix
+	}
+	return network, f.http.Addr().String(), f.socks.Addr().String()
+}
+
+// close ends the listeners and every connection, and waits for it.
+func (f *front) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return
+	}
+	f.closed = true
+	all := f.retired
+	if f.serving != nil {
+		f.serving.http.end()
+		f.serving.socks.end()
+		all = append(all, f.serving)
+	}
+	// Listeners first: no connection may come in that nobody will answer.
+	for _, ln := range []net.Listener{f.http, f.socks} {
+		if ln != nil {
+			_ = ln.Close()
+		}
+	}
+	for _, one := range all {
+		f.stop(one)
+	}
+	f.retired, f.serving = nil, nil
+}

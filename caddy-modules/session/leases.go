@@ -1,0 +1,93 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+
+	"postern/caddy-modules/session/lease"
+)
+
+// acceptPause is the pause after an accept that failed for want of something,
+// descriptors mostly.
+const acceptPause = 50 * time.Millisecond
+
+// serveLeases takes launchers' connections until the door is shut.
+func (r *Registry) serveLeases(d *doors) {
+	for {
+		c, err := d.lease.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			r.log.LogAttrs(r.ctx, slog.LevelError, "accept lease", slog.Any("error", err))
+			time.Sleep(acceptPause)
+			continue
+		case !d.enter(c):
+			_ = c.Close()
+			continue
+		}
+		r.tasks.Go(func() {
+			defer d.leave(c)
+			r.lease(c)
+		})
+	}
+}
+
+// lease is one launcher's connection, from its hello to its end.
+func (r *Registry) lease(c *net.UnixConn) {
+	req, err := (&lease.Acceptor{Credentials: r.credentials}).Accept(c)
+	if err != nil {
+		r.log.LogAttrs(r.ctx, slog.LevelWarn, "lease refused", slog.Any("error", err))
+		return
+	}
+	defer req.Close() //nolint:errcheck // the lease is over
+
+	// A launcher that goes while its token is being minted stops that.
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-req.Closed():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+
+	// Subscribed before the session opens, so that the launcher misses nothing;
+	// sent after the answer, which has to come first.
+	spec := req.Hello.Spec
+	events := r.hub.subscribe(spec.ID, leaseQueue)
+	s, err := r.open(ctx, order{
+		kind: kindLease, spec: spec, owner: req.PeerUID, pid: req.PeerPID,
+		pair: &req.Pair, resume: req.Hello.Resume, events: events,
+	})
+	if err != nil {
+		events.cancel()
+		var refusal *lease.Error
+		if !errors.As(err, &refusal) {
+			refusal = unavailable(err)
+		}
+		r.log.LogAttrs(r.ctx, slog.LevelWarn, "lease refused", slog.String("session", spec.ID), slog.String("code", refusal.Code), slog.String("error", refusal.Message))
+		_ = req.Refuse(refusal.Code, refusal.Message) // he may be gone
+		return
+	}
+	if err := req.Reply(s.answer()); err != nil {
+		s.end("the launcher did not take its answer")
+		return
+	}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_ = events.each(nil, req.Send)
+	}()
+	select {
+	case <-req.Closed():
+		s.end("the launcher ended its lease")
+	case <-s.done:
+		// Closed here: let the launcher read why, if it reads.
+	}
+	<-sent
+}

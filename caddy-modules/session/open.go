@@ -1,0 +1,313 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"postern/caddy-modules/policy"
+	"postern/caddy-modules/session/lease"
+)
+
+var (
+	errNoResolver = errors.New("no configuration governs, so there is no resolver")
+	errEnded      = &lease.Error{Code: lease.CodeClosing, Message: "the session was ended while it was being opened"}
+)
+
+func noSession(id string) *lease.Error {
+	return &lease.Error{Code: lease.CodeNotFound, Message: fmt.Sprintf("there is no session %q", id)}
+}
+
+// order is everything a session is opened from.
+type order struct {
+	kind   string
+	spec   lease.Spec
+	owner  int           // uid
+	pid    int           // of the launcher
+	pair   *lease.Pair   // nil: listeners are made
+	resume *lease.Resume // of a launcher
+	events *subscriber   // of a launcher
+}
+
+// Open opens an API session for the user owner, with listeners made for it, and
+// returns when they accept. Opening one that is open already with the same
+// content returns what it is; other content is a conflict. The error is a
+// *lease.Error.
+func (r *Registry) Open(ctx context.Context, spec lease.Spec, owner int) (lease.Answer, error) {
+	answer, _, err := r.put(ctx, spec, owner)
+	return answer, err
+}
+
+// put is Open, and says whether the session was made by this call.
+func (r *Registry) put(ctx context.Context, spec lease.Spec, owner int) (answer lease.Answer, made bool, err error) {
+	for {
+		s, err := r.open(ctx, order{kind: kindAPI, spec: spec, owner: owner})
+		if err == nil {
+			return s.answer(), true, nil
+		}
+		var taken *takenError
+		if !errors.As(err, &taken) {
+			return lease.Answer{}, false, err
+		}
+		other := taken.by
+		// The same PUT may have come twice, the first still at work.
+		select {
+		case <-other.ready:
+		case <-ctx.Done():
+			return lease.Answer{}, false, unavailable(context.Cause(ctx))
+		}
+		switch {
+		case other.failed != nil || other.ctx.Err() != nil:
+			// It came to nothing, or is going: the id is free at once or soon.
+			if err := other.gone(ctx); err != nil {
+				return lease.Answer{}, false, unavailable(err)
+			}
+			continue
+		case other.kind != kindAPI:
+			return lease.Answer{}, false, taken.public()
+		}
+		if field := other.differs(spec); field != "" {
+			return lease.Answer{}, false, &lease.Error{Code: lease.CodeConflict, Message: fmt.Sprintf("session %q is open with another %s; close it first", spec.ID, field)}
+		}
+		return other.answer(), false, nil
+	}
+}
+
+// gone waits until a session that failed or ends has released its id.
+func (s *session) gone(ctx context.Context) error {
+	if s.failed != nil {
+		return nil // released before it said so
+	}
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// takenError says that an id belongs to another session.
+type takenError struct{ by *session }
+
+func (e *takenError) Error() string { return e.public().Message }
+
+func (e *takenError) public() *lease.Error {
+	return &lease.Error{Code: lease.CodeInUse, Message: fmt.Sprintf("session %q is open already; choose another id, or end that one", e.by.spec.ID)}
+}
+
+// As makes it the public error for who asks for one.
+func (e *takenError) As(target any) bool {
+	if p, ok := target.(**lease.Error); ok {
+		*p = e.public()
+		return true
+	}
+	return false
+}
+
+// open takes the id, obtains the token, makes or takes the listeners and starts
+// serving. On an error nothing of it is left. The error is a *takenError or a
+// *lease.Error.
+func (r *Registry) open(ctx context.Context, o order) (*session, error) {
+	if err := o.spec.Validate(); err != nil {
+		return nil, &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()}
+	}
+	rules, err := parseRules(o.spec.EgressAllowlist)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{
+		registry: r, kind: o.kind, spec: o.spec, rules: rules, owner: o.owner, pid: o.pid, events: o.events,
+		opened: time.Now(), ready: make(chan struct{}), done: make(chan struct{}),
+		log: r.log.With(slog.String("session", o.spec.ID)),
+	}
+	s.denials = newDenials(s.report)
+	if err := r.take(s); err != nil {
+		return nil, err
+	}
+	defer r.tasks.Done()
+	defer close(s.ready)
+
+	// Whichever ends first stops the opening: the caller, the session (because
+	// someone closed it), the registry.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	if s.failed = s.start(ctx, o); s.failed != nil {
+		r.abandon(s)
+		return nil, s.failed
+	}
+	// The view may have changed between the start of the proxies and now.
+	s.front.update(s.view.Load())
+	s.refusing.told = s.view.Load().refusing
+	r.tasks.Add(1) // until tearDown is over
+	s.announce()
+	return s, nil
+}
+
+// take claims the id, if the governing generation knows the policy.
+func (r *Registry) take(s *session) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing {
+		return &lease.Error{Code: lease.CodeClosing, Message: "the appliance is shutting down"}
+	}
+	g := r.governing.Load()
+	if g == nil {
+		return &lease.Error{Code: lease.CodeNotConfigured, Message: "no configuration governs this appliance; a session needs a policy"}
+	}
+	if other := r.sessions[s.spec.ID]; other != nil {
+		return &takenError{other}
+	}
+	v := look(g, s.spec, s.rules)
+	if g.Policies[v.policy] == nil {
+		// Asked for with the network off as well: a misspelt name should not
+		// wait for the day the network is on.
+		if v.policy == "" {
+			return &lease.Error{Code: lease.CodeUnknownPolicy, Message: "the configuration has no default policy; name one"}
+		}
+		return &lease.Error{Code: lease.CodeUnknownPolicy, Message: unknownPolicy(g, v.policy)}
+	}
+	s.view.Store(v)
+	s.ctx, s.cancel = context.WithCancel(r.ctx)
+	r.sessions[s.spec.ID] = s
+	r.tasks.Add(1)
+	return nil
+}
+
+func (s *session) start(ctx context.Context, o order) error {
+	g := s.view.Load().gen
+	if err := s.obtain(ctx, g, o.resume); err != nil {
+		return err
+	}
+	http, socks, err := s.listeners(ctx, o.pair)
+	if err != nil {
+		return err
+	}
+	s.front.open(s, http, socks)
+	if ctx.Err() != nil {
+		return errEnded
+	}
+	return nil
+}
+
+// abandon undoes what start did before it failed.
+func (r *Registry) abandon(s *session) {
+	s.cancel()
+	s.front.close()
+	r.own.set(s, nil)
+	s.denials.close()
+	r.release(s)
+	s.revoke()
+}
+
+func (s *session) announce() {
+	v := s.view.Load()
+	network, http, socks := s.front.addresses()
+	fields := map[string]any{"kind": s.kind, "policy": v.policy, "network": network, "http": http, "socks": socks}
+	if v.refusing != "" {
+		fields["refusing"] = v.refusing
+	}
+	s.registry.Publish(lease.Event{Type: lease.EventSessionOpen, Session: s.spec.ID, Fields: fields})
+	s.log.LogAttrs(s.ctx, slog.LevelInfo, "session opened", slog.String("kind", s.kind), slog.String("policy", v.policy),
+		slog.String("http", http), slog.String("socks", socks), slog.Int("uid", s.owner))
+}
+
+// listeners takes the lent pair or makes one, and makes their ports own: before
+// the first connection, or the run could reach its own proxy through itself.
+func (s *session) listeners(ctx context.Context, pair *lease.Pair) (http, socks net.Listener, err error) {
+	if pair != nil {
+		http, socks = pair.HTTP, pair.SOCKS
+		if lease.OnHost(pair.HTTP) || lease.OnHost(pair.SOCKS) {
+			s.ownPorts(http, socks)
+		}
+		return http, socks, nil
+	}
+	listen := lease.Listen{Network: lease.NetworkTCP}
+	if s.spec.Listen != nil {
+		listen = *s.spec.Listen
+	}
+	if http, err = s.listen(ctx, listen.Network, listen.HTTP, "http"); err != nil {
+		return nil, nil, unavailable(err)
+	}
+	if socks, err = s.listen(ctx, listen.Network, listen.SOCKS, "socks"); err != nil {
+		return nil, nil, unavailable(errors.Join(err, http.Close()))
+	}
+	if listen.Network == lease.NetworkTCP {
+		s.ownPorts(http, socks)
+	}
+	return http, socks, nil
+}
+
+func (s *session) listen(ctx context.Context, network, address, name string) (net.Listener, error) {
+	if network == lease.NetworkTCP {
+		ln, err := s.registry.ports.listen(ctx, s.spec.ID, address)
+		if err != nil {
+			return nil, err
+		}
+		return ln, nil
+	}
+	if address == "" {
+		address = filepath.Join(s.registry.options.RunDir, s.spec.ID+"."+name)
+	}
+	ln, err := listenUnix(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	return ln, nil
+}
+
+func (s *session) ownPorts(lns ...net.Listener) {
+	s.registry.own.set(s, tcpAddrs(lns))
+}
+
+func unavailable(err error) *lease.Error {
+	return &lease.Error{Code: lease.CodeUnavailable, Message: err.Error()}
+}
+
+// parseRules compiles the session's own allowlist.
+func parseRules(lines []string) ([]policy.Rule, error) {
+	rules := make([]policy.Rule, 0, len(lines))
+	for i, line := range lines {
+		rule, err := policy.ParseRule(line, policy.Origin{File: "session"})
+		if err != nil {
+			return nil, &lease.Error{Code: lease.CodeBadRule, Message: fmt.Sprintf("egressAllowlist[%d]: %v", i, err)}
+		}
+		rules = append(rules, rule)
+	}
+	return rules, nil
+}
+
+// differs names the field in which spec asks for another session than s is; ""
+// means that it is the same. Addresses left out ask for nothing.
+func (s *session) differs(spec lease.Spec) string {
+	network, http, socks := s.front.addresses()
+	want := lease.Listen{Network: lease.NetworkTCP}
+	if spec.Listen != nil {
+		want = *spec.Listen
+	}
+	for _, f := range []struct {
+		name string
+		same bool
+	}{
+		{"policy", spec.Policy == s.spec.Policy},
+		{"networkEnabled", spec.Network() == s.spec.Network()},
+		{"egressAllowlist", slices.Equal(spec.EgressAllowlist, s.spec.EgressAllowlist)},
+		{"repository", spec.Repository == s.spec.Repository},
+		{"linkedRepositories", slices.Equal(spec.LinkedRepositories, s.spec.LinkedRepositories)},
+		{"agent", spec.Agent == s.spec.Agent},
+		{"workspace", spec.Workspace == s.spec.Workspace},
+		{"listen.network", want.Network == network},
+		{"listen.http", want.HTTP == "" || want.HTTP == http},
+		{"listen.socks", want.SOCKS == "" || want.SOCKS == socks},
+	} {
+		if !f.same {
+			return f.name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,241 @@
+package session
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"postern/caddy-modules/policy"
+	"postern/caddy-modules/proxy"
+	"postern/caddy-modules/session/lease"
+)
+
+// Kinds of sessions.
+const (
+	kindLease = "lease" // a launcher lends the listeners
+	kindAPI   = "api"   // opened over the control API
+)
+
+// session is one session, from the moment its id is taken until its end.
+type session struct {
+	registry *Registry
+	log      *slog.Logger
+
+	kind   string
+	spec   lease.Spec
+	rules  []policy.Rule // of the spec's allowlist
+	owner  int
+	pid    int
+	opened time.Time
+
+	view    atomic.Pointer[view]
+	front   front
+	token   token
+	denials *denials
+	denied  atomic.Uint64
+	events  *subscriber // the launcher's, nil for an API session
+
+	ctx    context.Context //nolint:containedctx // the session's own life
+	cancel context.CancelFunc
+
+	// ready is closed when opening is over; failed says how it went.
+	ready  chan struct{}
+	failed error
+
+	ending sync.Once
+	done   chan struct{} // closed when the end is complete
+
+	refusing struct {
+		sync.Mutex
+		told string // what the last policy event said
+	}
+}
+
+// isOpen reports whether opening is over and went well, and no end has begun.
+func (s *session) isOpen() bool {
+	select {
+	case <-s.ready:
+		return s.failed == nil && s.ctx.Err() == nil
+	default:
+		return false
+	}
+}
+
+// policy is the set that judges a new connection.
+func (s *session) policy() *policy.Set { return s.view.Load().set }
+
+// Resolve asks the governing generation's resolver. It implements
+// proxy.Resolver, so that a reload reaches sessions that are open.
+func (s *session) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+	g := s.view.Load().gen
+	if g == nil || g.Resolver == nil {
+		return nil, errNoResolver
+	}
+	return g.Resolver.Resolve(ctx, name)
+}
+
+// local answers the hosts that the appliance serves itself. They are its door to
+// the forge and not egress: they are there with the network off as well.
+func (s *session) local(t policy.Target) (func(context.Context) (net.Conn, error), bool) {
+	g := s.view.Load().gen
+	if g == nil || t.Port() != 80 || !slices.Contains(g.LocalHosts, t.Host().Name()) {
+		return nil, false
+	}
+	name, _, _ := strings.Cut(t.Host().Name(), ".")
+	return func(ctx context.Context) (net.Conn, error) {
+		return s.registry.network.Dial(ctx, name, s.spec.ID)
+	}, true
+}
+
+// record takes the proxies' audit records.
+func (s *session) record(rec proxy.Record) {
+	if rec.Kind == proxy.KindDecision {
+		if rec.Allowed() {
+			s.log.LogAttrs(s.ctx, slog.LevelDebug, "allowed",
+				slog.String("target", rec.Target.String()),
+				slog.String("proto", string(rec.Proto)),
+				slog.String("rule", rec.Decision.Rule),
+				slog.String("source", rec.Decision.Source))
+			return
+		}
+		s.deny(&rec)
+		return
+	}
+	if rec.Cause == proxy.CauseRevoked {
+		s.deny(&rec) // what was allowed once is refused now: news for the run
+	}
+	s.log.LogAttrs(s.ctx, slog.LevelInfo, "closed",
+		slog.String("target", rec.Target.String()),
+		slog.String("proto", string(rec.Proto)),
+		slog.String("cause", string(rec.Cause)),
+		slog.Int64("bytes_up", rec.BytesUp),
+		slog.Int64("bytes_down", rec.BytesDown),
+		slog.Duration("duration", rec.Duration))
+}
+
+// deny counts a refusal and has it reported.
+func (s *session) deny(rec *proxy.Record) {
+	s.denied.Add(1)
+	target, code := rec.Target.String(), rec.Code()
+	s.denials.add(target, code, func() map[string]any {
+		fields := map[string]any{
+			"target": target,
+			"proto":  string(rec.Proto),
+			"code":   code,
+			"reason": rec.Reason(),
+			"rule":   rec.Decision.Rule,
+			"source": rec.Decision.Source,
+		}
+		if rec.Addr.IsValid() {
+			fields["addr"] = rec.Addr.String()
+		}
+		if rec.SNI != "" {
+			fields["sni"] = rec.SNI
+		}
+		if rec.Cause == proxy.CauseRevoked {
+			fields["cut"] = true // a tunnel that was open
+		}
+		return fields
+	})
+}
+
+// report publishes refusals, and logs them at the same measured pace.
+func (s *session) report(fields map[string]any) {
+	s.registry.Publish(lease.Event{Type: lease.EventDenied, Session: s.spec.ID, Fields: fields})
+	attrs := make([]slog.Attr, 0, len(fields))
+	for _, name := range []string{"target", "proto", "code", "reason", "rule", "source", "count"} {
+		if v, there := fields[name]; there && v != "" {
+			attrs = append(attrs, slog.Any(name, v))
+		}
+	}
+	s.log.LogAttrs(s.ctx, slog.LevelWarn, "denied", attrs...)
+}
+
+// tellRefusing publishes that a session began to refuse everything, or ceased to.
+func (s *session) tellRefusing() {
+	// The view is read under the lock: two tellers must not swap their news.
+	s.refusing.Lock()
+	defer s.refusing.Unlock()
+	v := s.view.Load()
+	if v.refusing == s.refusing.told || !s.isOpen() {
+		return
+	}
+	s.refusing.told = v.refusing
+	s.registry.Publish(lease.Event{Type: lease.EventPolicy, Session: s.spec.ID, Fields: map[string]any{"policy": v.policy, "refusing": v.refusing}})
+	s.log.LogAttrs(s.ctx, slog.LevelWarn, "policy changed", slog.String("policy", v.policy), slog.String("refusing", v.refusing))
+}
+
+func (s *session) info() Info {
+	v := s.view.Load()
+	network, http, socks := s.front.addresses()
+	return Info{
+		ID: s.spec.ID, Kind: s.kind, Policy: v.policy, NetworkEnabled: s.spec.Network(),
+		EgressAllowlist: slices.Clone(s.spec.EgressAllowlist),
+		Repository:      s.spec.Repository, LinkedRepositories: slices.Clone(s.spec.LinkedRepositories),
+		Agent: s.spec.Agent, Workspace: s.spec.Workspace, Owner: s.owner, PID: s.pid,
+		Network: network, HTTP: http, SOCKS: socks, Opened: s.opened,
+		Tunnels: s.front.tunnels(), Denied: s.denied.Load(), Refusing: v.refusing,
+	}
+}
+
+// answer is what whoever opened the session is told.
+func (s *session) answer() lease.Answer {
+	value, expires := s.token.get()
+	return lease.Answer{
+		OK: true, Session: s.info(), ReadToken: value, ReadTokenExpires: expires,
+		Git: s.view.Load().gen.git(), Born: s.registry.born,
+	}
+}
+
+// end ends the session and returns when that is complete. It reports whether
+// there was an open session to end; only the first caller's reason counts.
+func (s *session) end(reason string) bool {
+	// A session that is being opened stops trying, and cleans up after itself.
+	s.cancel()
+	<-s.ready
+	if s.failed != nil {
+		return false
+	}
+	s.ending.Do(func() { s.tearDown(reason) })
+	<-s.done
+	return true
+}
+
+// tearDown takes everything back that open gave. The id is free for another
+// session as soon as nothing of this one can be reached; revoking the token may
+// take the forge some seconds more.
+func (s *session) tearDown(reason string) {
+	r := s.registry
+	defer r.tasks.Done()
+	defer close(s.done)
+	var revoking sync.WaitGroup
+	revoking.Go(s.revoke)
+
+	s.front.close()
+	r.own.set(s, nil)
+	s.denials.close()
+	r.Publish(lease.Event{Type: lease.EventSessionClose, Session: s.spec.ID, Fields: map[string]any{
+		"reason": reason, "denied": s.denied.Load(), "seconds": time.Since(s.opened).Seconds(),
+	}})
+	if s.events != nil {
+		s.events.cancel()
+	}
+	r.release(s)
+	revoking.Wait()
+	s.log.LogAttrs(s.ctx, slog.LevelInfo, "session closed", slog.String("reason", reason))
+}
+
+// release makes the id free again.
+func (r *Registry) release(s *session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sessions[s.spec.ID] == s {
+		delete(r.sessions, s.spec.ID)
+	}
+}

@@ -1,0 +1,117 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"postern/caddy-modules/session/lease"
+)
+
+const (
+	// mintFor bounds the minting of a read token. It must leave a launcher, which
+	// waits 30 s for its answer, time to hear that it failed.
+	mintFor = 20 * time.Second
+
+	// revokeFor bounds how long a token may outlive its session.
+	revokeFor = 5 * time.Second
+
+	// revokeEvery is the pause between attempts.
+	revokeEvery = 500 * time.Millisecond
+)
+
+// token is the read token of a session. The value is in memory alone: in no log,
+// no event, and no Info.
+type token struct {
+	mu      sync.Mutex
+	value   string
+	expires time.Time
+	revoke  func(context.Context) error
+}
+
+func (t *token) get() (value string, expires time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.value, t.expires
+}
+
+func (t *token) set(value string, expires time.Time, revoke func(context.Context) error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.value, t.expires, t.revoke = value, expires, revoke
+}
+
+// take empties t and returns how to revoke what was in it.
+func (t *token) take() func(context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	revoke := t.revoke
+	t.value, t.revoke = "", nil
+	return revoke
+}
+
+// obtain gives the session its read token: the one a launcher hands back after a
+// crash, or a new one. Without a forge, or a repository, there is none.
+func (s *session) obtain(ctx context.Context, g *Generation, resume *lease.Resume) error {
+	if resume != nil && resume.ReadToken != "" && resume.Born != s.registry.born {
+		// The run has this one in its environment already. A resume of this very
+		// process is another case: its session has ended and its token with it.
+		if g.Broker == nil {
+			s.log.LogAttrs(ctx, slog.LevelWarn, "no forge is configured to revoke the run's earlier token at; it will expire by itself")
+			return nil
+		}
+		s.token.set(resume.ReadToken, time.Time{}, g.Broker.Adopt(resume.ReadToken))
+		return nil
+	}
+	if g.Broker == nil || s.spec.Repository == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, mintFor)
+	defer cancel()
+	value, expires, revoke, err := g.Broker.Mint(ctx, s.spec.Repository)
+	if err != nil {
+		return &lease.Error{Code: lease.CodeUnavailable, Message: fmt.Sprintf("mint a read token for %s: %v; without the repository the session needs none", s.spec.Repository, err)}
+	}
+	s.token.set(value, expires, revoke)
+	return nil
+}
+
+// revoke makes the session's token useless, trying for revokeFor.
+func (s *session) revoke() {
+	revoke := s.token.take()
+	if revoke == nil {
+		return
+	}
+	// Not the session's context, which has ended, nor the registry's.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), revokeFor)
+	defer cancel()
+	for {
+		err := attempt(ctx, revoke)
+		if err == nil {
+			s.log.LogAttrs(ctx, slog.LevelDebug, "read token revoked")
+			return
+		}
+		select {
+		case <-time.After(revokeEvery):
+		case <-ctx.Done():
+			s.registry.unrevoked.Add(1)
+			s.log.LogAttrs(ctx, slog.LevelError, "read token not revoked; it will expire by itself", slog.Any("error", err))
+			return
+		}
+	}
+}
+
+// attempt keeps a broker that ignores its context from holding up the end.
+func attempt(ctx context.Context, revoke func(context.Context) error) error {
+	result := make(chan error, 1)
+	go func() { result <- revoke(ctx) }()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return errors.Join(errors.New("the broker did not answer"), ctx.Err())
+	}
+}
