@@ -38,6 +38,7 @@ type clientBody struct {
 	wire    int64 // bytes read from raw
 	plain   int64 // bytes that came out of the inflater
 	failed  error // raw's error other than EOF
+	bad     error // what is wrong with the compression
 	stopped bool
 }
 
@@ -93,8 +94,12 @@ type inflateReader struct {
 func (i inflateReader) Read(p []byte) (int, error) {
 	n, err := i.z.Read(p)
 	i.b.plain += int64(n)
-	if i.b.plain > inflateFree && i.b.plain > inflateRatio*i.b.wire {
-		return 0, errInflated
+	switch {
+	case i.b.plain > inflateFree && i.b.plain > inflateRatio*i.b.wire:
+		n, err = 0, errInflated
+		i.b.bad = err
+	case err != nil && !errors.Is(err, io.EOF) && i.b.failed == nil:
+		i.b.bad = errors.New("malformed gzip body")
 	}
 	return n, err
 }
@@ -142,6 +147,13 @@ func (b *clientBody) err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.failed
+}
+
+// malformed is what is wrong with the body's compression, nil for nothing.
+func (b *clientBody) malformed() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bad
 }
 
 // readerOnly hides every method but Read.

@@ -60,8 +60,8 @@ func (p *push) failedPush(up *upload, err error) bool {
 		return false
 	}
 	p.g.log().Warn("push failed", attrs(p.caller, p.up.repo, err)...)
-	if errors.Is(err, errInflated) {
-		return p.fail(Malformed, p.g.notice("malformed push: "+errInflated.Error()))
+	if bad := p.body.malformed(); bad != nil {
+		return p.fail(Malformed, p.g.notice("malformed push: "+bad.Error()))
 	}
 	if up.whole.Load() && (e == nil || e.status == 0) {
 		return p.fail(Unknown, p.g.notice(err.Error()+" before it reported; fetch to see whether the push arrived"))
@@ -73,21 +73,24 @@ func (p *push) failedPush(up *upload, err error) bool {
 // not known, and git must neither hang nor hear that all is well. A connection
 // that broke is passed on as one. An answer that ended in good order gets a
 // report that names no more refs than the forge did, which git shows as
-// `[remote failure] … (remote failed to report status)`.
+// `[remote failure] … (remote failed to report status)`. Before the forge had the
+// whole push there is no doubt, and the refusal is a plain one.
 func (p *push) brokenReport(y *relay, up *upload, err, cut error) bool {
 	p.g.log().Warn("report broke off", attrs(p.caller, p.up.repo, err)...)
 	p.body.stop()
-	whole := up.whole.Load()
-	if lost := p.body.err(); lost != nil && !whole {
-		p.end(Aborted, lost.Error())
-		return false
+	if !up.whole.Load() {
+		switch lost, bad := p.body.err(), p.body.malformed(); {
+		case lost != nil:
+			p.end(Aborted, lost.Error())
+			return false
+		case bad != nil && y.unpack == "":
+			return p.fail(Malformed, p.g.notice("malformed push: "+bad.Error()))
+		case y.unpack == "":
+			return p.fail(Failed, p.g.notice(p.up.forge.Host+" broke off before it had the whole push"))
+		}
 	}
 	text := p.g.notice(p.up.forge.Host + " broke off before it had reported; fetch to see whether the push arrived")
 	p.end(Unknown, text)
-	if !whole {
-		text = p.g.notice(p.up.forge.Host + " broke off before it had the whole push; nothing was pushed")
-		p.end(Failed, text)
-	}
 	drained := p.body.drain()
 	p.rep.progress(text + "\n")
 	if cut != nil || drained != nil {
