@@ -42,6 +42,10 @@ const (
 	allow verdict = "allow" // relayed
 	deny  verdict = "deny"  // refused by policy, with an audit record
 	fault verdict = "error" // malformed: refused without a dial or a lookup
+
+	// unreached is none of them: policy allows it, and the upstream or its name
+	// server failed.
+	unreached verdict = "upstream failure"
 )
 
 // UnmarshalJSON takes the three words in any case, and the names that other

@@ -122,7 +122,7 @@ func TestTargets(t *testing.T) {
 func TestPlaceholders(t *testing.T) {
 	c := &testCase{Proto: "connect", index: 3, Allow: []string{"{LAN_IP}"}, Input: "CONNECT {LAN_IP}:{ADMIN_PORT} {HTTP_PORT} {SOCKS_PORT} {OTHER_SESSION_HTTP_PORT} {GIT_GATEWAY_PORT} {DEV_PORT} {OTHER}"}
 	c.fill(netip.MustParseAddr("192.168.77.2"))
-	if c.Input != "CONNECT 192.168.77.2:2019 20006 20007 19998 8418 3000 {OTHER}" || c.Allow[0] != "192.168.77.2" {
+	if c.Input != "CONNECT 192.168.77.2:2019 20008 20009 20000 8418 3000 {OTHER}" || c.Allow[0] != "192.168.77.2" {
 		t.Errorf("got %q, %q", c.Input, c.Allow)
 	}
 	s := &testCase{Proto: "socks5", Input: "05 01 00 | 05 01 00 01 7f 00 00 01 {ADMIN_PORT}"}

@@ -15,8 +15,8 @@ const (
 	adminPort   = 2019 // some cases hold it in hex
 	gatewayPort = 8418
 	devPort     = 3000
-	otherPort   = 19998 // another session's HTTP proxy, and its SOCKS proxy after it
-	firstPort   = 20000 // of the cases' sessions, a pair each
+	otherPort   = 20000 // another session's HTTP proxy, and its SOCKS proxy after it
+	firstPort   = 20002 // of the cases' sessions, a pair each
 	portPairs   = 4900
 )
 

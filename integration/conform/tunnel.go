@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"strings"
 	"time"
@@ -63,18 +64,21 @@ func (w *world) relayed(ctx context.Context, c *testCase, conn *client, info ses
 	got := make([]byte, len(payload))
 	_ = conn.SetReadDeadline(time.Now().Add(wait))
 	n, err := io.ReadFull(conn.r, got)
+	got = got[:n]
 	switch {
 	case err == nil && bytes.Equal(got, payload):
-	case n > 0:
-		o.add("broken relay", "%d of %d bytes came back, %v", n, len(payload), err)
+	case lost(err) == "no answer":
+		o.tunnel = true
+		o.add("silence", "%d of %d bytes came back, and the tunnel is still open", n, len(payload))
 		return nil
-	default:
-		// Cut without a byte: a refusal of what the tunnel was to carry.
+	case n == 0 || isAlert(got) && err != nil:
+		// Cut before anything got through: a refusal of what the tunnel was to
+		// carry. TLS clients may be told so in their own language.
 		o.tunnel = true
 		o.add(deny, "the tunnel was opened, then %s", lost(err))
-		if lost(err) == "no answer" {
-			o.verdicts[len(o.verdicts)-1] = "silence"
-		}
+		return nil
+	default:
+		o.add("broken relay", "%d bytes went, %x came back, then %v", len(payload), got[:min(n, 32)], err)
 		return nil
 	}
 	arrived := false
@@ -92,6 +96,12 @@ func (w *world) relayed(ctx context.Context, c *testCase, conn *client, info ses
 	}
 	o.add(allow, "relayed")
 	return nil
+}
+
+// isAlert reports whether this is one TLS alert record, in clear (RFC 8446
+// section 6), and nothing else.
+func isAlert(p []byte) bool {
+	return len(p) == 7 && p[0] == 21 && p[1] == 3 && p[3] == 0 && p[4] == 2
 }
 
 // idle wants the silent tunnel to be closed at the idle limit and to be gone
@@ -135,7 +145,7 @@ func (w *world) revoke(ctx context.Context, c *testCase, conn *client, info sess
 	}
 	defer done()
 	again.send([]byte(c.Input), false)
-	resp, err := again.read(true, nil)
+	resp, err := again.read(http.MethodConnect, nil)
 	if err != nil {
 		o.fault("the next request: %s", lost(err))
 	} else if v, how := classify(resp); v != deny {
@@ -204,7 +214,7 @@ func (c *client) readReply() (verdict, string) {
 	case head[1] == 2:
 		return deny, how
 	case head[1] >= 3 && head[1] <= 6:
-		return "upstream failure", how
+		return unreached, how
 	}
 	return fault, how
 }

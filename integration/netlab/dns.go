@@ -18,6 +18,7 @@ import (
 type Answer struct {
 	Addrs []netip.Addr  // given out by family: A questions get the IPv4 ones
 	CNAME string        // if set, the name is an alias of this one, which Addrs belong to
+	Owner string        // whose records they are, if not the asked name's
 	Rcode int           // dns.RcodeSuccess if 0
 	TTL   uint32        // seconds
 	Drop  bool          // say nothing
@@ -163,6 +164,9 @@ func (d *DNS) ServeDNS(w dns.ResponseWriter, req *dns.Msg) {
 	m.SetReply(req)
 	m.Rcode, m.RecursionAvailable = a.Rcode, true
 	owner := q.Name // echoes the question's spelling, as 0x20 wants
+	if a.Owner != "" {
+		owner = fqdn(a.Owner)
+	}
 	if a.CNAME != "" {
 		m.Answer = append(m.Answer, &dns.CNAME{Hdr: header(owner, dns.TypeCNAME, a.TTL), Target: fqdn(a.CNAME)})
 		owner = fqdn(a.CNAME)

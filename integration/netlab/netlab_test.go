@@ -247,6 +247,7 @@ func TestDNS(t *testing.T) {
 	defer d.Close()
 	d.Set("api.example.com", Addrs("93.184.216.34", "2606:2800:220:1::1"), Addrs("127.0.0.1"))
 	d.Set("alias.example.com", Answer{CNAME: "real.example.com", Addrs: Addrs("1.2.3.4").Addrs, TTL: 7})
+	d.Set("stray.example.com", Answer{Owner: "other.example", Addrs: Addrs("1.2.3.4").Addrs})
 	d.Set("silent.example.com", Answer{Drop: true})
 	d.Set("broken.example.com", Answer{Rcode: dns.RcodeServerFailure})
 	ask := func(network, name string, kind uint16) (*dns.Msg, error) {
@@ -277,6 +278,7 @@ func TestDNS(t *testing.T) {
 		{"udp", "api.example.com.", dns.TypeA, "NOERROR api.example.com. 0 IN A 127.0.0.1"},
 		{"udp", "api.example.com.", dns.TypeAAAA, "NOERROR"},
 		{"udp", "alias.example.com.", dns.TypeA, "NOERROR alias.example.com. 7 IN CNAME real.example.com. real.example.com. 7 IN A 1.2.3.4"},
+		{"udp", "stray.example.com.", dns.TypeA, "NOERROR other.example. 0 IN A 1.2.3.4"},
 		{"udp", "other.example.com.", dns.TypeA, "NXDOMAIN"},
 		{"udp", "broken.example.com.", dns.TypeA, "SERVFAIL"},
 		{"udp", "silent.example.com.", dns.TypeA, "error"},
@@ -286,7 +288,7 @@ func TestDNS(t *testing.T) {
 		}
 	}
 	log := d.Queries()
-	if len(log) != 9 || log[0] != (Query{Name: "api.example.com.", Type: dns.TypeA}) || !log[2].TCP {
+	if len(log) != 10 || log[0] != (Query{Name: "api.example.com.", Type: dns.TypeA}) || !log[2].TCP {
 		t.Errorf("log: %v", log)
 	}
 	d.Forget()

@@ -1,0 +1,375 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"postern/caddy-modules/policy"
+	"postern/dnsguard"
+	"postern/integration/netlab"
+)
+
+// guardAddr is where the guard of a `dns` case listens.
+var guardAddr = netip.MustParseAddrPort("127.0.0.53:53")
+
+// dnsInput is the input of a `dns` case: `qname qtype [class]`, several joined
+// with `+`, remarks in parentheses, and after `=>` what the upstream answers.
+type dnsInput struct {
+	questions []dns.Question
+	remarks   []string
+	answer    netlab.Answer
+	scripted  bool
+}
+
+var remark = regexp.MustCompile(`\(([^)]*)\)`)
+
+// errRemark is a remark that nobody has taught this program.
+var errRemark = errors.New("remark")
+
+// remarks are the ways of asking that a case may name, by a word in them.
+var remarks = []string{"no question", "empty allowlist", "opcode", "qr=1", "client subnet", "tcp", "queries/s"}
+
+func parseDNS(input string) (in dnsInput, err error) {
+	asked, answer, scripted := strings.Cut(input, "=>")
+	for _, m := range remark.FindAllStringSubmatch(asked, -1) {
+		text := strings.ToLower(m[1])
+		if !slices.ContainsFunc(remarks, func(r string) bool { return strings.Contains(text, r) }) {
+			return in, fmt.Errorf("%w (%s)", errRemark, m[1])
+		}
+		in.remarks = append(in.remarks, text)
+	}
+	for part := range strings.SplitSeq(remark.ReplaceAllString(asked, " "), "+") {
+		words := strings.Fields(part)
+		if len(words) == 0 {
+			continue
+		}
+		q := dns.Question{Name: dns.Fqdn(words[0]), Qtype: dns.TypeA, Qclass: dns.ClassINET}
+		if _, ok := dns.IsDomainName(q.Name); !ok {
+			return in, fmt.Errorf("parse input: %q cannot be a question", words[0])
+		}
+		var ok bool
+		if len(words) > 1 {
+			if q.Qtype, ok = dns.StringToType[strings.ToUpper(words[1])]; !ok {
+				return in, fmt.Errorf("parse input: no record type %q", words[1])
+			}
+		}
+		if len(words) > 2 {
+			if q.Qclass, ok = dns.StringToClass[strings.ToUpper(words[2])]; !ok {
+				return in, fmt.Errorf("parse input: no class %q", words[2])
+			}
+		}
+		in.questions = append(in.questions, q)
+	}
+	if in.scripted = scripted; scripted {
+		in.answer, err = parseDNSAnswer(answer)
+	}
+	return in, err
+}
+
+// parseDNSAnswer reads addresses, `CNAME name`, an error's name, and `(answer
+// for other.com.)`, which gives another name's records.
+func parseDNSAnswer(text string) (netlab.Answer, error) {
+	owner := ""
+	if m := remark.FindStringSubmatch(text); m != nil {
+		_, name, ok := strings.Cut(m[1], "answer for ")
+		if !ok {
+			return netlab.Answer{}, fmt.Errorf("%w (%s)", errRemark, m[1])
+		}
+		owner, text = name, "93.184.216.34"
+	}
+	var items texts
+	for item := range strings.SplitSeq(text, ",") {
+		words := strings.Fields(item)
+		if len(words) > 0 {
+			items = append(items, words[len(words)-1])
+		}
+	}
+	a, err := items.answer()
+	a.Owner = owner
+	return a, err
+}
+
+func (in dnsInput) says(word string) bool {
+	return slices.ContainsFunc(in.remarks, func(r string) bool { return strings.Contains(r, word) })
+}
+
+// message is the query as the client sends it.
+func (in dnsInput) message() *dns.Msg {
+	m := new(dns.Msg)
+	m.Id, m.RecursionDesired, m.Question = 99, true, in.questions
+	m.SetEdns0(1232, false)
+	if in.says("opcode") {
+		m.Opcode = dns.OpcodeUpdate
+	}
+	m.Response = in.says("qr=1")
+	if in.says("client subnet") {
+		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_SUBNET{
+			Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: 24, Address: net.IPv4(198, 51, 100, 0),
+		})
+	}
+	return m
+}
+
+// askDNS replays a `dns` case against the guard's own server. Sessions of the
+// appliance have no DNS socket so far, so the guard is opened here, with the
+// same upstream and the same rules; nothing inside it is stood in for.
+func (w *world) askDNS(ctx context.Context, c *testCase) (*outcome, error) {
+	o := new(outcome)
+	in, err := parseDNS(c.Input)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.prepare(c); err != nil {
+		return nil, err
+	}
+	set, err := c.compile()
+	if err != nil {
+		o.add(fault, "the list is refused: %v", err)
+		return o, nil
+	}
+	if in.scripted && len(in.questions) > 0 {
+		w.dns.Set(in.questions[0].Name, in.answer)
+		defer w.dns.Set(in.questions[0].Name)
+	}
+	rec := new(dnsRecords)
+	// The mixed answer of the cases wants its private record dropped and the
+	// public one kept.
+	guard, err := dnsguard.New(dnsguard.Config{Upstreams: []string{dnsAddr.String()}, Private: dnsguard.Drop, Record: rec.add})
+	if err != nil {
+		return nil, fmt.Errorf("make the guard: %w", err)
+	}
+	defer func() { _ = guard.Close() }()
+	view := guard.Session(c.policyName(), func() *policy.Set { return set })
+	defer func() { _ = view.Close() }()
+	stop, err := serveGuard(view)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	if in.says("queries/s") {
+		err = c.flood(ctx, rec, o)
+	} else {
+		err = in.ask(ctx, rec, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// A question that is refused stays here; an answer that is refused had to be
+	// asked for.
+	queries := w.dns.Queries()
+	if v := o.verdicts[0]; len(queries) > 0 && (v == fault || v == deny && !in.scripted && !in.says("queries/s")) {
+		o.fault("it looked up %s", queries[0])
+	}
+	if n := c.ExpectDNSQueries; n != nil && *n != len(queries) {
+		o.fault("it looked up %d names, not %d", len(queries), *n)
+	}
+	return o, nil
+}
+
+// compile makes the case's lists a policy.
+func (c *testCase) compile() (*policy.Set, error) {
+	var lists policy.Lists
+	for _, l := range []struct {
+		from []string
+		to   *[]policy.Rule
+		file string
+	}{{c.Allow, &lists.Allow, "allow"}, {c.Deny, &lists.Deny, "deny"}} {
+		for i, text := range l.from {
+			r, err := policy.ParseRule(text, policy.Origin{File: l.file, Line: i + 1})
+			if err != nil {
+				return nil, err
+			}
+			*l.to = append(*l.to, r)
+		}
+	}
+	return policy.Compile(lists, nil)
+}
+
+// serveGuard opens the guard's two sockets.
+func serveGuard(view *dnsguard.View) (stop func(), err error) {
+	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(guardAddr))
+	if err != nil {
+		return nil, fmt.Errorf("listen for the guard: %w", err)
+	}
+	ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(guardAddr))
+	if err != nil {
+		_ = pc.Close()
+		return nil, fmt.Errorf("listen for the guard: %w", err)
+	}
+	server := dnsguard.NewServer(view)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(pc, ln)
+	}()
+	return func() {
+		_ = server.Close()
+		<-done
+	}, nil
+}
+
+// ask sends one query and reads the verdict off the answer and the record.
+func (in dnsInput) ask(ctx context.Context, rec *dnsRecords, o *outcome) error {
+	network := "udp"
+	if in.says("tcp") {
+		network = "tcp"
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, guardAddr.String())
+	if err != nil {
+		return fmt.Errorf("connect to the guard: %w", err)
+	}
+	defer conn.Close()
+	dc := &dns.Conn{Conn: conn, UDPSize: 4096}
+	raw, err := in.message().Pack()
+	if err != nil {
+		return fmt.Errorf("pack the query: %w", err)
+	}
+	if _, err := dc.Write(raw); err != nil {
+		return fmt.Errorf("send the query: %w", err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	if !in.says("qr=1") { // which is dropped; anything else may have to be looked up
+		_ = conn.SetReadDeadline(time.Now().Add(6 * time.Second))
+	}
+	m, err := dc.ReadMsg()
+	if err != nil {
+		o.add(fault, "dropped")
+		return nil
+	}
+	how := dns.RcodeToString[m.Rcode]
+	switch r, ok := rec.last(); {
+	case ok && r.Verdict == dnsguard.Fail:
+		o.add(unreached, "%s (%s)", how, r.Reason)
+	case ok:
+		o.add(verdict(r.Verdict), "%s (%s)", how, r.Reason)
+		if (r.Verdict != dnsguard.Allow) && len(m.Answer) > 0 {
+			o.fault("it gave an answer")
+		}
+		in.checkAnswer(m, o)
+	case m.Rcode == dns.RcodeFormatError || m.Rcode == dns.RcodeNotImplemented:
+		o.add(fault, "%s", how)
+	default:
+		o.add("unrecorded", "%s", how)
+	}
+	return nil
+}
+
+// checkAnswer wants an answer for the asked name alone, in its own spelling,
+// without an address that no session may reach.
+func (in dnsInput) checkAnswer(m *dns.Msg, o *outcome) {
+	if len(in.questions) == 1 && len(m.Question) == 1 && wireName(m.Question[0].Name) != wireName(in.questions[0].Name) {
+		o.fault("the question came back as %q", m.Question[0].Name)
+	}
+	for _, rr := range m.Answer {
+		var raw net.IP
+		switch rr := rr.(type) {
+		case *dns.A:
+			raw = rr.A
+		case *dns.AAAA:
+			raw = rr.AAAA
+		case *dns.SVCB, *dns.HTTPS:
+			o.fault("it gave a service binding")
+			continue
+		}
+		if a, ok := netip.AddrFromSlice(raw); ok {
+			if class, _ := policy.Classify(a.Unmap()); class != policy.Public {
+				o.fault("it gave %s", a)
+			}
+		}
+	}
+}
+
+// wireName is a name as it goes over the wire, since its text has several
+// spellings for one byte.
+func wireName(name string) string {
+	buf := make([]byte, 512)
+	n, err := dns.PackDomainName(name, buf, 0, nil, false)
+	if err != nil {
+		return name
+	}
+	return string(buf[:n])
+}
+
+// flood asks for one allowed name more often than a session may, and wants to
+// be refused, and to be so on the record.
+func (c *testCase) flood(ctx context.Context, rec *dnsRecords, o *outcome) error {
+	if len(c.Allow) == 0 {
+		return errors.New("a flood needs an allowed name")
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "udp", guardAddr.String())
+	if err != nil {
+		return fmt.Errorf("connect to the guard: %w", err)
+	}
+	defer conn.Close()
+	dc := &dns.Conn{Conn: conn, UDPSize: 4096}
+	refused := 0
+	for i := range 1024 {
+		m := new(dns.Msg)
+		m.SetQuestion(dns.Fqdn(c.Allow[0]), dns.TypeA)
+		m.Id = uint16(i)
+		_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+		if err := dc.WriteMsg(m); err != nil {
+			return fmt.Errorf("send a query: %w", err)
+		}
+		if r, err := dc.ReadMsg(); err == nil && r.Rcode == dns.RcodeRefused {
+			refused++
+		}
+	}
+	switch {
+	case refused == 0:
+		o.add(allow, "1024 queries were answered")
+	case !rec.has(dnsguard.Deny):
+		o.add("unrecorded", "%d of 1024 were refused", refused)
+	default:
+		o.add(deny, "%d of 1024 were refused", refused)
+	}
+	return nil
+}
+
+// dnsRecords are the guard's audit records.
+type dnsRecords struct {
+	mu  sync.Mutex
+	all []dnsguard.Record
+}
+
+func (d *dnsRecords) add(r dnsguard.Record) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all = append(d.all, r)
+}
+
+// last waits a moment: a record may come after its answer.
+func (d *dnsRecords) last() (dnsguard.Record, bool) {
+	for range 50 {
+		d.mu.Lock()
+		n := len(d.all)
+		d.mu.Unlock()
+		if n > 0 {
+			break
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.all) == 0 {
+		return dnsguard.Record{}, false
+	}
+	return d.all[len(d.all)-1], true
+}
+
+// has reports whether there is a record with this verdict.
+func (d *dnsRecords) has(v dnsguard.Verdict) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(d.all, func(r dnsguard.Record) bool { return r.Verdict == v })
+}
