@@ -3,7 +3,6 @@ package sandbox
 import (
 	"path"
 	"slices"
-	"strings"
 )
 
 // Plan turns facts into the ordered mounts. It looks at nothing but f.
@@ -12,7 +11,7 @@ import (
 // target. So the rule is: parents before children, everywhere. Then the deepest
 // mount that holds a path decides about it, and no later mount can re-open what an
 // earlier one closed, provided that nothing writable is mounted at or below a
-// denial; those roots are dropped, for a denial beats a grant.
+// denial: see granted.
 //
 // A mount is tied to a directory entry, not to a path: renaming a parent takes the
 // mount along and leaves the name free. So every directory between a writable root
@@ -21,7 +20,7 @@ func Plan(f *Facts) []Mount {
 	plan := base(f)
 	plan = append(plan, f.symlinks()...)
 	plan = append(plan, inner(f)...)
-	return append(plan, seal(f)...)
+	return append(plan, seal()...)
 }
 
 // base is the system and the private trees, which roots are laid over.
@@ -82,12 +81,8 @@ func (f *Facts) symlinks() []Mount {
 
 // inner is the roots, the pins and the denials, in one order by depth.
 func inner(f *Facts) []Mount {
-	denials := effective(f)
-	roots := slices.DeleteFunc(slices.Clone(f.Roots), func(r Root) bool {
-		// Dropped, not demoted: a mount that is not there cannot be got wrong. Below
-		// a protected folder the root is visible through it, below a hidden one not.
-		return slices.ContainsFunc(denials, func(d Denial) bool { return contains(d.Path, r.Path) })
-	})
+	roots := granted(f)
+	denials := effective(f, roots)
 
 	var plan []Mount
 	for _, r := range roots {
@@ -108,16 +103,36 @@ func inner(f *Facts) []Mount {
 	return plan
 }
 
+// granted is the roots as the denials leave them: a denial beats a grant. What lies
+// at or below something hidden is not there, at or below something protected it is
+// read-only.
+func granted(f *Facts) []Root {
+	var roots []Root
+	for _, r := range f.Roots {
+		hidden := false
+		for _, d := range f.Denials {
+			if contains(d.Path, r.Path) {
+				hidden = hidden || d.Kind == Hide
+				r.Writable = false
+			}
+		}
+		if !hidden {
+			roots = append(roots, r)
+		}
+	}
+	return roots
+}
+
 // effective drops the denials that change nothing: those outside what the run sees,
 // those below a denial at least as strong, and protections where nothing may be
 // written anyway.
-func effective(f *Facts) []Denial {
+func effective(f *Facts, roots []Root) []Denial {
 	var kept []Denial
 	for _, d := range f.Denials { // parents first, and the stronger first at one path
 		covered := slices.ContainsFunc(kept, func(k Denial) bool {
 			return contains(k.Path, d.Path) && (k.Kind >= d.Kind || k.Path == d.Path)
 		})
-		root, ok := deepest(f.Roots, d.Path)
+		root, ok := deepest(roots, d.Path)
 		visible := ok || slices.ContainsFunc(f.System, func(s SystemPath) bool { return s.Link == "" && contains(s.Path, d.Path) })
 		if covered || !visible || d.Kind == Protect && (!ok || !root.Writable) {
 			continue
@@ -191,26 +206,10 @@ func guard(d Denial) []Mount {
 
 // seal makes the private trees that hold nothing of the run's own read-only, when
 // every mount point in them has been made.
-func seal(f *Facts) []Mount {
+func seal() []Mount {
 	var plan []Mount
 	for _, dir := range []string{"/etc", "/run", "/"} {
 		plan = append(plan, Mount{Op: OpRemountRO, Target: dir, role: roleSeal})
 	}
 	return plan
-}
-
-// planText is one line an operation, for tests and --print.
-func planText(plan []Mount) string {
-	var b strings.Builder
-	for _, m := range plan {
-		b.WriteString(string(m.Op))
-		for _, part := range []string{m.Perms, m.Source, m.Target} {
-			if part != "" {
-				b.WriteByte(' ')
-				b.WriteString(part)
-			}
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
 }

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -78,27 +77,12 @@ func expectations(f *Facts, plan []Mount) []expect {
 		if m.role != roleRoot && m.role != roleGuard || !known || m.Op == OpRemountRO {
 			continue
 		}
-		if m.role == roleRoot && covered(plan, m) {
-			continue
-		}
 		out = append(out, expect{
 			Path: []byte(m.Target), Dev: id.Dev, Ino: id.Ino,
 			ReadOnly: m.Op != OpBind, Hidden: m.role == roleGuard && hidden[m.Target],
 		})
 	}
 	return out
-}
-
-// covered reports whether a hidden folder lies over m.
-func covered(plan []Mount, m Mount) bool {
-	for dir := filepath.Dir(m.Target); dir != "/"; dir = filepath.Dir(dir) {
-		for _, other := range plan {
-			if other.Op == OpTmpfs && other.role == roleGuard && other.Target == dir {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // Signal sends a signal to the command, or to its whole process group, as a terminal

@@ -98,6 +98,9 @@ func decode(r io.Reader, limit int) (*message, error) {
 	}
 	body := make([]byte, size)
 	if _, err := io.ReadFull(r, body); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF // a clean end is before a message, not in it
+		}
 		return nil, fmt.Errorf("read message: %w", err)
 	}
 	var m message

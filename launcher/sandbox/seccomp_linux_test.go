@@ -1,0 +1,134 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// call is what the kernel shows a filter: struct seccomp_data.
+type call struct {
+	nr   uint32
+	arch uint32
+	args [6]uint64
+}
+
+// run interprets a filter as the kernel does, for the instructions it may hold.
+func run(t *testing.T, prog []unix.SockFilter, c call) uint32 {
+	t.Helper()
+	var data [64]byte
+	binary.LittleEndian.PutUint32(data[0:], c.nr)
+	binary.LittleEndian.PutUint32(data[4:], c.arch)
+	for i, a := range c.args {
+		binary.LittleEndian.PutUint64(data[16+8*i:], a)
+	}
+	var a uint32
+	for pc := 0; pc < len(prog); pc++ {
+		ins := prog[pc]
+		jump := func(yes bool) {
+			if yes {
+				pc += int(ins.Jt)
+			} else {
+				pc += int(ins.Jf)
+			}
+		}
+		switch ins.Code {
+		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
+			a = binary.LittleEndian.Uint32(data[ins.K:])
+		case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
+			jump(a == ins.K)
+		case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K:
+			jump(a >= ins.K)
+		case unix.BPF_RET | unix.BPF_K:
+			return ins.K
+		default:
+			t.Fatalf("instruction %d: code %#x", pc, ins.Code)
+		}
+	}
+	t.Fatal("the filter runs off its end")
+	return 0
+}
+
+func TestFilter(t *testing.T) {
+	const arch = uint32(unix.AUDIT_ARCH_X86_64)
+	refused := func(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
+	const allow = uint32(unix.SECCOMP_RET_ALLOW)
+	prog := filter(arch, true)
+	type tcase struct {
+		name string
+		c    call
+		want uint32
+	}
+	cases := []tcase{
+		{"read", call{nr: unix.SYS_READ}, allow},
+		{"execve", call{nr: unix.SYS_EXECVE}, allow},
+		{"ptrace stays, for debuggers", call{nr: unix.SYS_PTRACE}, allow},
+		{"the highest number", call{nr: 0x3fffffff}, allow},
+		{"x32", call{nr: 0x40000000 | unix.SYS_READ}, refused(unix.ENOSYS)},
+		{"x32, high", call{nr: 0xffffffff}, refused(unix.ENOSYS)},
+		{"32-bit entry", call{nr: unix.SYS_READ, arch: unix.AUDIT_ARCH_I386}, unix.SECCOMP_RET_KILL_PROCESS},
+		{"another architecture", call{nr: unix.SYS_READ, arch: unix.AUDIT_ARCH_AARCH64}, unix.SECCOMP_RET_KILL_PROCESS},
+		{"TIOCSTI", call{nr: unix.SYS_IOCTL, args: [6]uint64{0, unix.TIOCSTI}}, refused(unix.EPERM)},
+		{"TIOCSTI with upper bits, which the kernel drops", call{nr: unix.SYS_IOCTL, args: [6]uint64{0, 0xdead00000000 | unix.TIOCSTI}}, refused(unix.EPERM)},
+		{"TIOCLINUX", call{nr: unix.SYS_IOCTL, args: [6]uint64{0, unix.TIOCLINUX}}, refused(unix.EPERM)},
+		{"TCGETS", call{nr: unix.SYS_IOCTL, args: [6]uint64{0, unix.TCGETS}}, allow},
+		{"ioctl on descriptor TIOCSTI", call{nr: unix.SYS_IOCTL, args: [6]uint64{unix.TIOCSTI, unix.TCGETS}}, allow},
+	}
+	for _, d := range deniedCalls {
+		cases = append(cases, tcase{d.name, call{nr: d.nr}, refused(d.errno)})
+	}
+	for family := uint64(0); family < 64; family++ {
+		want := refused(unix.EAFNOSUPPORT)
+		switch family {
+		case unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK:
+			want = allow
+		}
+		for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
+			cases = append(cases,
+				tcase{"family", call{nr: nr, args: [6]uint64{family}}, want},
+				tcase{"family with upper bits", call{nr: nr, args: [6]uint64{family | 1<<40}}, want})
+		}
+	}
+	for _, tc := range cases {
+		if tc.c.arch == 0 {
+			tc.c.arch = arch
+		}
+		if got := run(t, prog, tc.c); got != tc.want {
+			t.Errorf("%s (nr %d, args %x): %#x, want %#x", tc.name, tc.c.nr, tc.c.args, got, tc.want)
+		}
+	}
+}
+
+func TestFilterWithoutX32(t *testing.T) {
+	prog := filter(unix.AUDIT_ARCH_AARCH64, false)
+	if got := run(t, prog, call{nr: 0x40000001, arch: unix.AUDIT_ARCH_AARCH64}); got != unix.SECCOMP_RET_ALLOW {
+		t.Errorf("got %#x", got)
+	}
+}
+
+func TestSeccompProgram(t *testing.T) {
+	text, err := seccompProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(text); n == 0 || n%8 != 0 || n/8 > 4096 {
+		t.Errorf("%d bytes are no array of struct sock_filter", n)
+	}
+}
+
+func TestWSL1(t *testing.T) {
+	for _, tc := range []struct {
+		release string
+		want    bool
+	}{
+		{"4.4.0-19041-Microsoft", true},
+		{"5.15.90.1-microsoft-standard-WSL2", false},
+		{"4.19.84-Microsoft-WSL2", false},
+		{"6.1.0-18-amd64", false},
+	} {
+		if got := wsl1(tc.release); got != tc.want {
+			t.Errorf("wsl1(%q) = %t", tc.release, got)
+		}
+	}
+}
