@@ -102,9 +102,9 @@ func (c *Command) run(ctx context.Context, req commandRequest) ([]byte, error) {
 	case stdout.full:
 		return nil, &gitgw.MintError{Reason: "the token command said too much", Err: fmt.Errorf("more than %d bytes", commandOutput)}
 	case err != nil:
-		return nil, &gitgw.MintError{Reason: "the token command failed", Err: fmt.Errorf("%w: %s", err, lastLine(stderr.Bytes()))}
+		return nil, &gitgw.MintError{Reason: "the token command failed", Err: fmt.Errorf("%w: %s", err, lastLine(stderr.buf.Bytes()))}
 	}
-	return stdout.Bytes(), nil
+	return stdout.buf.Bytes(), nil
 }
 
 // parseCommandToken reads an object or one bare line.
@@ -137,8 +137,11 @@ func checkedToken(value string, expires time.Time) (gitgw.Token, error) {
 
 // boundedBuffer keeps the first bytes and notes when there were more. The
 // program is not blocked by what is thrown away.
+//
+// The buffer is not embedded: its ReadFrom would be found by io.Copy and read
+// past the bound.
 type boundedBuffer struct {
-	bytes.Buffer
+	buf  bytes.Buffer
 	left int
 	full bool
 }
@@ -147,7 +150,7 @@ func (b *boundedBuffer) Write(p []byte) (int, error) {
 	n := min(len(p), b.left)
 	b.left -= n
 	b.full = b.full || n < len(p)
-	b.Buffer.Write(p[:n])
+	b.buf.Write(p[:n])
 	return len(p), nil
 }
 

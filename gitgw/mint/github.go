@@ -26,8 +26,8 @@ type GitHubApp struct {
 	Key *rsa.PrivateKey
 	// Forge says whose API is asked, and which repositories are its.
 	Forge gitgw.Forge
-	// HTTP reaches the API. nil means a client with a 30 s limit and without
-	// proxy settings of the environment. Redirects are never followed.
+	// HTTP reaches the API. nil means a client without proxy settings of the
+	// environment. Redirects are never followed.
 	HTTP *http.Client
 
 	mu    sync.Mutex
@@ -73,6 +73,8 @@ func (a *GitHubApp) Mint(ctx context.Context, repo gitgw.Repo, access gitgw.Acce
 	if err != nil {
 		return gitgw.Token{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
 	to, cached := a.recall(repo)
 	if !cached {
 		if to, err = a.find(ctx, repo); err != nil {
@@ -98,6 +100,8 @@ func (a *GitHubApp) Revoke(ctx context.Context, t gitgw.Token) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
 	resp, err := client.Apps.RevokeInstallationToken(ctx)
 	if err == nil || resp != nil && resp.StatusCode == http.StatusUnauthorized {
 		return nil
@@ -125,21 +129,34 @@ func (a *GitHubApp) find(ctx context.Context, repo gitgw.Repo) (target, error) {
 }
 
 // whyNotFound tells an app that is not installed from one that is installed on
-// the account without this repository.
+// the account without this repository, which the API answers alike.
 func (a *GitHubApp) whyNotFound(ctx context.Context, repo gitgw.Repo, cause error) error {
-	var found *github.Installation
-	err := a.asApp(ctx, func(client *github.Client) (resp *github.Response, err error) {
-		// The path serves users and organisations alike.
-		found, resp, err = client.Apps.FindUserInstallation(ctx, repo.Owner())
-		return resp, err
-	})
-	switch {
-	case err != nil:
-		return &gitgw.MintError{Reason: "the GitHub App is not installed on " + repo.FullName(), Err: safe(cause)}
-	case found.SuspendedAt != nil:
-		return suspended(repo, safe(cause))
+	notInstalled := &gitgw.MintError{Reason: "the GitHub App is not installed on " + repo.FullName(), Err: safe(cause)}
+	options := &github.ListOptions{PerPage: 100}
+	for range 10 {
+		var installed []*github.Installation
+		var resp *github.Response
+		err := a.asApp(ctx, func(client *github.Client) (_ *github.Response, err error) {
+			installed, resp, err = client.Apps.ListInstallations(ctx, options)
+			return resp, err
+		})
+		if err != nil {
+			return notInstalled
+		}
+		for _, i := range installed {
+			switch {
+			case !strings.EqualFold(i.GetAccount().GetLogin(), repo.Owner()):
+			case i.SuspendedAt != nil:
+				return suspended(repo, safe(cause))
+			default:
+				return notSelected(repo, cause)
+			}
+		}
+		if options.Page = resp.NextPage; options.Page == 0 {
+			break
+		}
 	}
-	return notSelected(repo, cause)
+	return notInstalled
 }
 
 // create asks for the token and holds the answer to the question.

@@ -13,6 +13,11 @@ import (
 	"postern/gitgw"
 )
 
+// callTime bounds one minting or revocation, retry included. It is the context's
+// and not the client's: go-github leaves the bodies of errors open, and each
+// would hold a client's timer until it fires.
+const callTime = 30 * time.Second
+
 // asApp calls the API as the app. When the forge refuses the JWT, its clock may
 // be another than ours: the answer's Date says so, and the call is made once
 // more by that clock.
@@ -67,7 +72,6 @@ func (a *GitHubApp) client(bearer string) (*github.Client, error) {
 func (a *GitHubApp) http() *http.Client {
 	a.once.Do(func() {
 		a.own = &http.Client{
-			Timeout:   30 * time.Second,
 			Transport: &http.Transport{Proxy: nil, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second},
 		}
 		if a.HTTP != nil {
