@@ -1,6 +1,7 @@
 package approve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,11 @@ type Queue struct {
 	open      map[string]*pending
 	listeners map[*Listener]struct{}
 	lost      *time.Timer // runs while questions are open and nobody listens
+	asked     uint64      // questions ever, which is their order
 }
 
 type pending struct {
+	order    uint64
 	question gitgw.Question
 	answer   chan result // holds one
 }
@@ -140,7 +143,9 @@ func (l *Listener) Close() error {
 	delete(l.q.listeners, l)
 	if len(l.q.listeners) == 0 && len(l.q.open) > 0 {
 		l.q.stopLost()
-		l.q.lost = time.AfterFunc(l.q.grace, l.q.giveUp)
+		var timer *time.Timer
+		timer = time.AfterFunc(l.q.grace, func() { l.q.giveUp(&timer) })
+		l.q.lost = timer
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,11 +156,12 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// giveUp ends every open question because nobody listens.
-func (q *Queue) giveUp() {
+// giveUp ends every open question because nobody listens. timer is read under
+// the lock under which it was set.
+func (q *Queue) giveUp(timer **time.Timer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.listeners) > 0 {
+	if q.lost != *timer {
 		return // somebody came while the timer fired
 	}
 	for id := range q.open {
@@ -223,6 +229,8 @@ func (q *Queue) add(p *pending) error {
 	case len(q.open) >= q.most:
 		return ErrFull
 	}
+	q.asked++
+	p.order = q.asked
 	q.open[id] = p
 	for l := range q.listeners {
 		l.hear(Event{Type: "asked", ID: id, Question: p.question})
@@ -257,7 +265,7 @@ func (q *Queue) sorted() []*pending {
 	for _, p := range q.open {
 		all = append(all, p)
 	}
-	slices.SortFunc(all, func(a, b *pending) int { return a.question.Time.Compare(b.question.Time) })
+	slices.SortFunc(all, func(a, b *pending) int { return cmp.Compare(a.order, b.order) })
 	return all
 }
 
