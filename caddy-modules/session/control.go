@@ -94,8 +94,7 @@ func (r *Registry) putSession(w http.ResponseWriter, req *http.Request) {
 		_ = rc.SetReadDeadline(time.Time{})
 	} else {
 		refusal := &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()}
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 			refusal.Code = lease.CodeTooLarge
 		} else if errors.Is(err, os.ErrDeadlineExceeded) {
 			refusal.Code = lease.CodeTimeout

@@ -22,23 +22,23 @@ import (
 )
 
 // call does one request at the control socket and returns status and body.
-func call(t testing.TB, c *http.Client, method, path, body string) (int, string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://control"+path, strings.NewReader(body))
+func call(tb testing.TB, c *http.Client, method, path, body string) (int, string) {
+	tb.Helper()
+	req, err := http.NewRequestWithContext(tb.Context(), method, "http://control"+path, strings.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	resp, err := c.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if len(data) > 0 && resp.Header.Get("Content-Type") != "application/json" {
-		t.Errorf("%s %s: content type %q", method, path, resp.Header.Get("Content-Type"))
+		tb.Errorf("%s %s: content type %q", method, path, resp.Header.Get("Content-Type"))
 	}
 	return resp.StatusCode, string(data)
 }
@@ -363,7 +363,7 @@ func TestLogsHoldNoToken(t *testing.T) {
 		return buf.Write(p)
 	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r := New(Options{RunDir: runDir(t), Log: log})
-	defer r.Destruct()
+	defer func() { _ = r.Destruct() }()
 	f := newForge()
 	upstream := echo(t)
 	g := generation(t, r, rule(upstream))

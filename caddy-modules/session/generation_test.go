@@ -290,9 +290,7 @@ func TestLimitsChangeWithTheGeneration(t *testing.T) {
 	if !old.alive() {
 		t.Error("the old tunnel got the new limit")
 	}
-	if info, _ := r.Lookup("a"); info.Tunnels != 1 || info.HTTP != s.HTTP {
-		t.Errorf("%d tunnels at %s", info.Tunnels, info.HTTP)
-	}
+	eventually(t, "one tunnel is left", func() bool { info, _ := r.Lookup("a"); return info.Tunnels == 1 && info.HTTP == s.HTTP })
 
 	// A commit reaches what an earlier server still holds.
 	c := generation(t, r)

@@ -268,7 +268,7 @@ func TestResumeAfterARestart(t *testing.T) {
 	fmt.Fprintf(waiting, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", upstream, upstream)
 
 	second, f := start()
-	defer second.Destruct()
+	defer func() { _ = second.Destruct() }()
 	l, err = lend(t, path, lease.Hello{Spec: spec, Resume: &lease.Resume{ReadToken: before.ReadToken, Born: before.Born}}, p)
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,7 @@ func (r *Registry) lease(c *net.UnixConn) {
 		r.log.LogAttrs(r.ctx, slog.LevelWarn, "lease refused", slog.Any("error", err))
 		return
 	}
-	defer req.Close() //nolint:errcheck // the lease is over
+	defer req.Close()
 
 	// A launcher that goes while its token is being minted stops that.
 	ctx, cancel := context.WithCancel(r.ctx)

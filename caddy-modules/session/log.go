@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"log/slog"
+	"slices"
 )
 
 // liveHandler logs to the generation that governs at the time. A configuration
@@ -42,7 +43,7 @@ func (h liveHandler) WithGroup(name string) slog.Handler {
 
 func (h liveHandler) and(f func(slog.Handler) slog.Handler) slog.Handler {
 	// A fresh slice: two loggers may be derived from one.
-	return liveHandler{h.target, append(h.with[:len(h.with):len(h.with)], f)}
+	return liveHandler{h.target, append(slices.Clip(h.with), f)}
 }
 
 // handler is the target of the registry's loggers.

@@ -28,41 +28,41 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const patience = 10 * time.Second
 
 // runDir makes a run directory whose path is short enough for sockets.
-func runDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "run")
+func runDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "run") //nolint:usetesting // TempDir has the test's name in it
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	tb.Cleanup(func() { os.RemoveAll(dir) })
 	return dir // of mode 0700, as MkdirTemp makes them
 }
 
 // newRegistry makes a registry that is closed with the test.
-func newRegistry(t testing.TB) *Registry {
-	t.Helper()
-	return newRegistryIn(t, runDir(t))
+func newRegistry(tb testing.TB) *Registry {
+	tb.Helper()
+	return newRegistryIn(tb, runDir(tb))
 }
 
-func newRegistryIn(t testing.TB, dir string) *Registry {
-	t.Helper()
+func newRegistryIn(tb testing.TB, dir string) *Registry {
+	tb.Helper()
 	r := New(Options{RunDir: dir})
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := r.Destruct(); err != nil {
-			t.Errorf("destruct: %v", err)
+			tb.Errorf("destruct: %v", err)
 		}
 	})
 	return r
 }
 
 // rules parses an allowlist.
-func rules(t testing.TB, lines ...string) []policy.Rule {
-	t.Helper()
+func rules(tb testing.TB, lines ...string) []policy.Rule {
+	tb.Helper()
 	var all []policy.Rule
 	for i, line := range lines {
 		rule, err := policy.ParseRule(line, policy.Origin{File: "test.list", Line: i + 1})
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		all = append(all, rule)
 	}
@@ -70,21 +70,21 @@ func rules(t testing.TB, lines ...string) []policy.Rule {
 }
 
 // set compiles a policy that allows the lines.
-func set(t testing.TB, r *Registry, lines ...string) *policy.Set {
-	t.Helper()
-	s, err := policy.Compile(policy.Lists{Allow: rules(t, lines...)}, r.Own)
+func set(tb testing.TB, r *Registry, lines ...string) *policy.Set {
+	tb.Helper()
+	s, err := policy.Compile(policy.Lists{Allow: rules(tb, lines...)}, r.Own)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
 // generation is one with the policy agent, which is the default and allows the
 // lines, and the policy other, which allows nothing.
-func generation(t testing.TB, r *Registry, lines ...string) *Generation {
-	t.Helper()
+func generation(tb testing.TB, r *Registry, lines ...string) *Generation {
+	tb.Helper()
 	return &Generation{
-		Policies:      map[string]*policy.Set{"agent": set(t, r, lines...), "other": set(t, r)},
+		Policies:      map[string]*policy.Set{"agent": set(tb, r, lines...), "other": set(tb, r)},
 		DefaultPolicy: "agent",
 		Resolver:      noNames{},
 		LocalHosts:    []string{"git.internal"},
@@ -100,11 +100,11 @@ func (noNames) Resolve(_ context.Context, name string) ([]netip.Addr, error) {
 }
 
 // echo starts a server that sends back what it gets.
-func echo(t testing.TB) string {
-	t.Helper()
+func echo(tb testing.TB) string {
+	tb.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var open sync.WaitGroup
 	var mu sync.Mutex
@@ -127,7 +127,7 @@ func echo(t testing.TB) string {
 			})
 		}
 	})
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		ln.Close()
 		mu.Lock()
 		for c := range conns {
@@ -157,24 +157,24 @@ type tunnel struct {
 
 // connect asks the proxy at proxy for target and returns the answer, whatever
 // it is.
-func connect(t testing.TB, network, proxy, target string) *tunnel {
-	t.Helper()
+func connect(tb testing.TB, network, proxy, target string) *tunnel {
+	tb.Helper()
 	c, err := net.DialTimeout(network, proxy, patience)
 	if err != nil {
-		t.Fatalf("dial the proxy: %v", err)
+		tb.Fatalf("dial the proxy: %v", err)
 	}
-	t.Cleanup(func() { c.Close() })
+	tb.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
 	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target)
-	return readAnswer(t, c)
+	return readAnswer(tb, c)
 }
 
-func readAnswer(t testing.TB, c net.Conn) *tunnel {
-	t.Helper()
+func readAnswer(tb testing.TB, c net.Conn) *tunnel {
+	tb.Helper()
 	tun := &tunnel{Conn: c, br: bufio.NewReader(c)}
 	resp, err := http.ReadResponse(tun.br, &http.Request{Method: http.MethodConnect})
 	if err != nil {
-		t.Fatalf("read the proxy's answer: %v", err)
+		tb.Fatalf("read the proxy's answer: %v", err)
 	}
 	defer resp.Body.Close()
 	tun.status, tun.phrase, tun.reason = resp.StatusCode, resp.Status, resp.Header.Get("Postern-Reason")
@@ -197,79 +197,77 @@ func (tun *tunnel) alive() bool {
 }
 
 // cut waits until the tunnel has ended.
-func (tun *tunnel) cut(t testing.TB) {
-	t.Helper()
+func (tun *tunnel) cut(tb testing.TB) {
+	tb.Helper()
 	_ = tun.SetDeadline(time.Now().Add(patience))
 	if _, err := tun.br.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the tunnel is still open (%v)", err)
+		tb.Errorf("the tunnel is still open (%v)", err)
 	}
 }
 
 // open opens an API session and returns its info.
-func open(t testing.TB, r *Registry, spec lease.Spec) Info {
-	t.Helper()
-	a, err := r.Open(t.Context(), spec, os.Geteuid())
+func open(tb testing.TB, r *Registry, spec lease.Spec) Info {
+	tb.Helper()
+	a, err := r.Open(tb.Context(), spec, os.Geteuid())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return a.Session
 }
 
 // codeOf is the code of a *lease.Error, "" for none.
 func codeOf(err error) string {
-	var e *lease.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*lease.Error](err); ok {
 		return e.Code
 	}
-	var refused *lease.RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*lease.RefusedError](err); ok {
 		return refused.Code
 	}
 	return ""
 }
 
 // eventually waits for f.
-func eventually(t testing.TB, what string, f func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, what string, f func() bool) {
+	tb.Helper()
 	for end := time.Now().Add(patience); !f(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("never happened: %s", what)
+			tb.Fatalf("never happened: %s", what)
 		}
 	}
 }
 
 // doors opens both sockets and returns the path of lease.sock.
-func openDoors(t testing.TB, r *Registry) string {
-	t.Helper()
+func openDoors(tb testing.TB, r *Registry) string {
+	tb.Helper()
 	if err := r.Listen(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return filepath.Join(r.options.RunDir, LeaseSocket)
 }
 
 // pair makes two listeners as a launcher does.
-func pair(t testing.TB) lease.Pair {
-	t.Helper()
+func pair(tb testing.TB) lease.Pair {
+	tb.Helper()
 	var p lease.Pair
 	for _, ln := range []**net.TCPListener{&p.HTTP, &p.SOCKS} {
 		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
-		t.Cleanup(func() { l.Close() })
+		tb.Cleanup(func() { l.Close() })
 		*ln = l
 	}
 	return p
 }
 
 // lend lends with patience.
-func lend(t testing.TB, path string, h lease.Hello, p lease.Pair) (*lease.Lease, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+func lend(tb testing.TB, path string, h lease.Hello, p lease.Pair) (*lease.Lease, error) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
 	l, err := lease.Lend(ctx, path, h, p)
 	if err == nil {
-		t.Cleanup(func() { l.Close() })
+		tb.Cleanup(func() { l.Close() })
 	}
 	return l, err
 }

@@ -50,8 +50,8 @@ func (r *Registry) put(ctx context.Context, spec lease.Spec, owner int) (answer 
 		if err == nil {
 			return s.answer(), true, nil
 		}
-		var taken *takenError
-		if !errors.As(err, &taken) {
+		taken, ok := errors.AsType[*takenError](err)
+		if !ok {
 			return lease.Answer{}, false, err
 		}
 		other := taken.by
@@ -62,10 +62,13 @@ func (r *Registry) put(ctx context.Context, spec lease.Spec, owner int) (answer 
 			return lease.Answer{}, false, unavailable(context.Cause(ctx))
 		}
 		switch {
-		case other.failed != nil || other.ctx.Err() != nil:
-			// It came to nothing, or is going: the id is free at once or soon.
-			if err := other.gone(ctx); err != nil {
-				return lease.Answer{}, false, unavailable(err)
+		case other.failed != nil:
+			continue // it came to nothing, and released its id before it said so
+		case other.ctx.Err() != nil:
+			select {
+			case <-other.done: // the id is free
+			case <-ctx.Done():
+				return lease.Answer{}, false, unavailable(context.Cause(ctx))
 			}
 			continue
 		case other.kind != kindAPI:
@@ -75,19 +78,6 @@ func (r *Registry) put(ctx context.Context, spec lease.Spec, owner int) (answer 
 			return lease.Answer{}, false, &lease.Error{Code: lease.CodeConflict, Message: fmt.Sprintf("session %q is open with another %s; close it first", spec.ID, field)}
 		}
 		return other.answer(), false, nil
-	}
-}
-
-// gone waits until a session that failed or ends has released its id.
-func (s *session) gone(ctx context.Context) error {
-	if s.failed != nil {
-		return nil // released before it said so
-	}
-	select {
-	case <-s.done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 
@@ -136,9 +126,9 @@ func (r *Registry) open(ctx context.Context, o order) (*session, error) {
 	// someone closed it), the registry.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
+	defer context.AfterFunc(s.ctx, cancel)() //nolint:contextcheck // two contexts end this one
 	if s.failed = s.start(ctx, o); s.failed != nil {
-		r.abandon(s)
+		r.abandon(s) //nolint:contextcheck // the token goes, whether or not the caller still waits
 		return nil, s.failed
 	}
 	// The view may have changed between the start of the proxies and now.

@@ -82,13 +82,13 @@ func TestOpenAtOnce(t *testing.T) {
 	made, https := 0, map[string]bool{}
 	for range 20 {
 		wg.Go(func() {
-			a, new, err := r.put(t.Context(), lease.Spec{ID: "a", Repository: "github.com/acme/app"}, 0)
+			a, fresh, err := r.put(t.Context(), lease.Spec{ID: "a", Repository: "github.com/acme/app"}, 0)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				t.Error(err)
 			}
-			if new {
+			if fresh {
 				made++
 			}
 			https[a.Session.HTTP] = true
@@ -136,7 +136,7 @@ func TestOpenRefuses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "socket in an open directory" {
 				dir := runDir(t)
-				if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // the point of the test
+				if err := os.Chmod(dir, 0o755); err != nil {
 					t.Fatal(err)
 				}
 				c.spec.Listen.HTTP = filepath.Join(dir, "s")
@@ -196,52 +196,52 @@ func TestNetworkOff(t *testing.T) {
 }
 
 // socks asks the SOCKS proxy for an IPv4 target and returns the reply.
-func socks(t testing.TB, proxy, target string) byte {
-	t.Helper()
+func socks(tb testing.TB, proxy, target string) byte {
+	tb.Helper()
 	c, err := net.DialTimeout("tcp", proxy, patience)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(patience))
 	ap := netip.MustParseAddrPort(target)
 	ip := ap.Addr().As4()
 	if _, err := c.Write([]byte{5, 1, 0}); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	buf := make([]byte, 2)
 	if _, err := io.ReadFull(c, buf); err != nil || buf[1] != 0 {
-		t.Fatalf("method %v, %v", buf, err)
+		tb.Fatalf("method %v, %v", buf, err)
 	}
 	req := append([]byte{5, 1, 0, 1}, ip[:]...)
 	if _, err := c.Write(append(req, byte(ap.Port()>>8), byte(ap.Port()))); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if _, err := io.ReadFull(c, buf); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return buf[1]
 }
 
 // get fetches a URL through a proxy: status, a blank, body.
-func get(t testing.TB, proxy, url string) string {
-	t.Helper()
+func get(tb testing.TB, proxy, url string) string {
+	tb.Helper()
 	c, err := net.DialTimeout("tcp", proxy, patience)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(patience))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, url, nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := req.WriteProxy(c); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), req)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(resp.Body)

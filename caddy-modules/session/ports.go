@@ -126,5 +126,5 @@ func listenTCP(ctx context.Context, port uint16) (*net.TCPListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ln.(*net.TCPListener), nil //nolint:forcetypeassert,errcheck // network "tcp4" has no other
+	return ln.(*net.TCPListener), nil //nolint:forcetypeassert // network "tcp4" has no other
 }

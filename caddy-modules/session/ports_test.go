@@ -14,7 +14,7 @@ func TestParseRange(t *testing.T) {
 	for text, want := range map[string]string{
 		"20000-29999": "20000 29999", "1-65535": "1 65535",
 		"": "want FIRST-LAST", "20000": "want FIRST-LAST", "0-9": "starts with 0", "9-1": "at least two", "5-5": "at least two",
-		"1-65536": "65535", "a-b": "digits", "1-2-3": "digits", " 1-2": "digits", "01-2": "starts with 0",
+		"1-65536": "65535", "a-b": "digits", "1-2-3": "digits", "1 -2": "digits", "01-2": "starts with 0",
 	} {
 		first, last, err := parseRange(text)
 		got := fmt.Sprint(first, " ", last)

@@ -74,11 +74,11 @@ func TestAThousandSessions(t *testing.T) {
 	})
 }
 
-func descriptors(t testing.TB) int {
-	t.Helper()
+func descriptors(tb testing.TB) int {
+	tb.Helper()
 	entries, err := os.ReadDir("/dev/fd")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return len(entries)
 }

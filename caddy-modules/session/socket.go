@@ -99,7 +99,7 @@ func checkPrivate(dir string) error {
 // fresh sockets as stale. The lock goes with the descriptor, so a killed process
 // leaves none behind.
 func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
-	f, err := os.Open(dir) //nolint:gosec // the run directory, or one the session's owner named
+	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func flock(f *os.File) error {
 	}
 	var inner error
 	err = raw.Control(func(fd uintptr) {
-		inner = syscall.Flock(int(fd), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a descriptor fits an int
+		inner = syscall.Flock(int(fd), syscall.LOCK_EX|syscall.LOCK_NB)
 	})
 	return errors.Join(err, inner)
 }
@@ -155,10 +155,10 @@ func removeStale(ctx context.Context, path string) error {
 		// Its backlog is full, or it is somebody else's: somebody lives there.
 		return fmt.Errorf("another process has it: %w", err)
 	}
-	defer c.Close() //nolint:errcheck // nothing was said
+	defer c.Close()
 	who := "another process"
 	// The credentials of the listening end are those of who called listen.
-	if peer, err := lease.PeerOf(c.(*net.UnixConn)); err == nil && peer.PID != 0 { //nolint:forcetypeassert,errcheck // network "unix" has no other
+	if peer, err := lease.PeerOf(c.(*net.UnixConn)); err == nil && peer.PID != 0 { //nolint:forcetypeassert // network "unix" has no other
 		who = fmt.Sprintf("process %d", peer.PID)
 	}
 	return fmt.Errorf("%s serves it already; stop that one, or set another run directory", who)

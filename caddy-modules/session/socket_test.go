@@ -17,6 +17,7 @@ import (
 // What may lie at the path of a socket, and what becomes of it.
 func TestListenUnix(t *testing.T) {
 	stale := func(t *testing.T, path string) {
+		t.Helper()
 		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 		if err != nil {
 			t.Fatal(err)
@@ -32,6 +33,7 @@ func TestListenUnix(t *testing.T) {
 		{"nothing", func(*testing.T, string) {}, ""},
 		{"a socket nobody answers", stale, ""},
 		{"a socket somebody answers", func(t *testing.T, path string) {
+			t.Helper()
 			ln, err := net.Listen("unix", path)
 			if err != nil {
 				t.Fatal(err)
@@ -39,16 +41,19 @@ func TestListenUnix(t *testing.T) {
 			t.Cleanup(func() { ln.Close() })
 		}, fmt.Sprintf("process %d serves it already", os.Getpid())},
 		{"a file", func(t *testing.T, path string) {
+			t.Helper()
 			if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, "not a socket"},
 		{"a directory", func(t *testing.T, path string) {
+			t.Helper()
 			if err := os.Mkdir(path, 0o700); err != nil {
 				t.Fatal(err)
 			}
 		}, "not a socket"},
 		{"a link to a socket", func(t *testing.T, path string) {
+			t.Helper()
 			stale(t, path+".real")
 			if err := os.Symlink(path+".real", path); err != nil {
 				t.Fatal(err)
@@ -118,7 +123,7 @@ func TestCloseLeavesOthersAlone(t *testing.T) {
 
 func TestListenUnixWantsAPrivateDirectory(t *testing.T) {
 	dir := runDir(t)
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // the point of the test
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := listenUnix(t.Context(), filepath.Join(dir, "s")); err == nil || !strings.Contains(err.Error(), "0755") {
@@ -172,7 +177,9 @@ func TestListenUnixRace(t *testing.T) {
 		} else {
 			c.Close()
 		}
-		defer ln.Close()
+		if err := ln.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 	if n != 1 {
 		t.Errorf("%d winners", n)
@@ -266,18 +273,18 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 		t.Error(err)
 	}
 	bad := New(Options{RunDir: runDir(t), Ports: "9-1"})
-	defer bad.Destruct()
+	defer func() { _ = bad.Destruct() }()
 	if err := bad.Listen(); err == nil || !strings.Contains(err.Error(), "port range") {
 		t.Errorf("got %v", err)
 	}
 }
 
 // control is a client of the control socket in dir.
-func control(t testing.TB, dir string) *http.Client {
-	t.Helper()
+func control(tb testing.TB, dir string) *http.Client {
+	tb.Helper()
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, ControlSocket))
 	}}
-	t.Cleanup(tr.CloseIdleConnections)
+	tb.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: patience}
 }

@@ -63,8 +63,7 @@ func (a *Acceptor) Accept(c *net.UnixConn) (*Request, error) {
 	}
 	r := &Request{conn: c, timeout: timeout, closed: make(chan struct{})}
 	if err := a.receive(r); err != nil {
-		var refused *RefusedError
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*RefusedError](err); ok {
 			// Best effort: the peer may be gone, or not listening.
 			_ = r.send(Answer{Error: &Error{Code: refused.Code, Message: refused.Message}})
 		}

@@ -65,6 +65,7 @@ func with(made ...int) func() {
 func hostiles() []hostile {
 	line := func(text string) func(*testing.T, *net.UnixConn, Pair) {
 		return func(t *testing.T, c *net.UnixConn, good Pair) {
+			t.Helper()
 			fds := []int{fdOf(t, good.HTTP), fdOf(t, good.SOCKS)}
 			// Errors do not matter: the appliance may hang up meanwhile.
 			n, _, err := c.WriteMsgUnix([]byte(text), unix.UnixRights(fds...), nil)
@@ -73,21 +74,25 @@ func hostiles() []hostile {
 			}
 		}
 	}
-	replaceSocks := func(make func(t *testing.T) int) func(*testing.T, Pair) ([]int, func()) {
+	replaceSocks := func(open func(t *testing.T) int) func(*testing.T, Pair) ([]int, func()) {
 		return func(t *testing.T, good Pair) ([]int, func()) {
-			fd := make(t)
+			t.Helper()
+			fd := open(t)
 			return []int{fdOf(t, good.HTTP), fd}, with(fd)
 		}
 	}
 	return []hostile{
 		{name: "no descriptors", code: CodeBadDescriptors, say: "0 descriptors", fds: func(*testing.T, Pair) ([]int, func()) { return nil, with() }},
 		{name: "one descriptor", code: CodeBadDescriptors, say: "1 descriptors", fds: func(t *testing.T, good Pair) ([]int, func()) {
+			t.Helper()
 			return []int{fdOf(t, good.HTTP)}, with()
 		}},
 		{name: "three descriptors", code: CodeBadDescriptors, say: "more than 2", fds: func(t *testing.T, good Pair) ([]int, func()) {
+			t.Helper()
 			return []int{fdOf(t, good.HTTP), fdOf(t, good.SOCKS), fdOf(t, good.HTTP)}, with()
 		}},
 		{name: "two hundred descriptors", code: CodeBadDescriptors, say: "more than 2", fds: func(t *testing.T, good Pair) ([]int, func()) {
+			t.Helper()
 			fds := make([]int, 200)
 			for i := range fds {
 				fds[i] = fdOf(t, good.HTTP)
@@ -95,15 +100,19 @@ func hostiles() []hostile {
 			return fds, with()
 		}},
 		{name: "one listener twice", code: CodeBadDescriptors, say: "same listener", fds: func(t *testing.T, good Pair) ([]int, func()) {
+			t.Helper()
 			return []int{fdOf(t, good.HTTP), fdOf(t, good.HTTP)}, with()
 		}},
 		{name: "UDP socket", code: CodeBadDescriptors, say: "SOCKS listener is not a TCP socket", fds: replaceSocks(func(t *testing.T) int {
+			t.Helper()
 			return rawSocket(t, unix.AF_INET, unix.SOCK_DGRAM)
 		})},
 		{name: "socket that does not listen", code: CodeBadDescriptors, say: "is not listening", fds: replaceSocks(func(t *testing.T) int {
+			t.Helper()
 			return rawSocket(t, unix.AF_INET, unix.SOCK_STREAM)
 		})},
 		{name: "Unix listener", code: CodeBadDescriptors, say: "is not a TCP socket", fds: replaceSocks(func(t *testing.T) int {
+			t.Helper()
 			fd := rawSocket(t, unix.AF_UNIX, unix.SOCK_STREAM)
 			path := filepath.Join(t.TempDir(), "s")
 			if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
@@ -115,6 +124,7 @@ func hostiles() []hostile {
 			return fd
 		})},
 		{name: "plain file", code: CodeBadDescriptors, say: "is not a TCP socket", fds: replaceSocks(func(t *testing.T) int {
+			t.Helper()
 			fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -122,12 +132,15 @@ func hostiles() []hostile {
 			return fd
 		})},
 		{name: "listener on every address", code: CodeBadDescriptors, say: "loopback", fds: replaceSocks(func(t *testing.T) int {
+			t.Helper()
 			return listening(t, &unix.SockaddrInet4{})
 		})},
 		{name: "listener shared by SO_REUSEPORT", code: CodeBadDescriptors, say: "SO_REUSEPORT", fds: replaceSocks(func(t *testing.T) int {
+			t.Helper()
 			return listening(t, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}, unix.SO_REUSEPORT)
 		})},
 		{name: "connected socket", code: CodeBadDescriptors, say: "is not listening", fds: func(t *testing.T, good Pair) ([]int, func()) {
+			t.Helper()
 			c, err := net.Dial("tcp", good.HTTP.Addr().String())
 			if err != nil {
 				t.Fatal(err)
@@ -159,6 +172,7 @@ func hostiles() []hostile {
 		{name: "array", code: CodeBadRequest, say: "not an object", send: line("[]\n")},
 		{name: "two lines", code: CodeBadRequest, say: "follows", send: line(goodHello + goodHello)},
 		{name: "half a line and the end", code: CodeBadRequest, say: "ended before", send: func(t *testing.T, c *net.UnixConn, good Pair) {
+			t.Helper()
 			line(`{"version":1,`)(t, c, good)
 			_ = c.CloseWrite()
 		}},
@@ -173,6 +187,7 @@ func hostiles() []hostile {
 			}
 		}},
 		{name: "descriptors in dribs", code: CodeBadDescriptors, say: "more than 2", send: func(t *testing.T, c *net.UnixConn, good Pair) {
+			t.Helper()
 			for range 3 {
 				if _, _, err := c.WriteMsgUnix([]byte("{"), unix.UnixRights(fdOf(t, good.HTTP)), nil); err != nil {
 					return

@@ -95,7 +95,7 @@ func dial(ctx context.Context, path string) (*net.UnixConn, error) {
 		}
 		return nil, fmt.Errorf("lend to %s: %w", path, err)
 	}
-	conn := c.(*net.UnixConn) //nolint:forcetypeassert,errcheck // network "unix" has no other
+	conn := c.(*net.UnixConn) //nolint:forcetypeassert // network "unix" has no other
 	// Whoever squats on the path must not be given the listeners, nor a token.
 	peer, err := PeerOf(conn)
 	if err == nil {
@@ -152,7 +152,7 @@ func send(conn *net.UnixConn, line []byte, p Pair) error {
 func (l *Lease) read(br *bufio.Reader) {
 	defer close(l.done)
 	defer close(l.events)
-	defer l.conn.Close() //nolint:errcheck // the lease is over
+	defer l.conn.Close()
 	for {
 		line, err := readLine(br)
 		if err != nil {

@@ -83,8 +83,8 @@ func vet(fd int) error {
 func adopt(fds []int) (p Pair, err error) {
 	files := make([]*os.File, len(fds))
 	for i, fd := range fds {
-		files[i] = os.NewFile(uintptr(fd), "lent listener") //nolint:gosec // a descriptor fits
-		defer files[i].Close()                              //nolint:errcheck // the listener is a duplicate
+		files[i] = os.NewFile(uintptr(fd), "lent listener")
+		defer files[i].Close()
 	}
 	if len(fds) != 2 {
 		return Pair{}, fmt.Errorf("%d descriptors came with the hello, want 2: the HTTP and the SOCKS listener", len(fds))

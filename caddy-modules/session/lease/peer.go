@@ -46,6 +46,6 @@ func control(c syscall.Conn, f func(fd int) error) error {
 		return err
 	}
 	var inner error
-	err = raw.Control(func(fd uintptr) { inner = f(int(fd)) }) //nolint:gosec // a descriptor fits an int
+	err = raw.Control(func(fd uintptr) { inner = f(int(fd)) })
 	return errors.Join(err, inner)
 }

@@ -31,7 +31,7 @@ func onHost(fd int) bool {
 	if err != nil {
 		return true
 	}
-	defer unix.Close(own) //nolint:errcheck // never connected
+	defer unix.Close(own)
 	ours, err := unix.GetsockoptUint64(own, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	return err != nil || ours == theirs
 }

@@ -120,10 +120,10 @@ func names(t reflect.Type, into []string) []string {
 	if t.Kind() != reflect.Struct {
 		return into
 	}
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name != "" && name != "-" {
-			into = names(t.Field(i).Type, append(into, name))
+			into = names(field.Type, append(into, name))
 		}
 	}
 	return into
