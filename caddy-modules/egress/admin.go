@@ -33,6 +33,11 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
+// Provision registers the metrics. The app does as well, but the admin server of
+// a configuration that fails stays up, perhaps without the app ever having been
+// reached, and /metrics would then show none of ours.
+func (*Admin) Provision(ctx caddy.Context) error { return registerMetrics(ctx.GetMetricsRegistry()) }
+
 // Routes returns the admin routes.
 func (Admin) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{
@@ -96,5 +101,8 @@ func writeJSON(w http.ResponseWriter, v any) error {
 	return err
 }
 
-// Interface guard
-var _ caddy.AdminRouter = Admin{}
+// Interface guards
+var (
+	_ caddy.AdminRouter = (*Admin)(nil)
+	_ caddy.Provisioner = (*Admin)(nil)
+)

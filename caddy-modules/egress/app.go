@@ -108,7 +108,7 @@ func (app *App) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("subscribe to started: %w", err)
 	}
 	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
-		return fmt.Errorf("register metrics: %w", err)
+		return err
 	}
 
 	if app.registry, err = acquire(app.Sessions.ports()); err != nil {

@@ -90,7 +90,7 @@ var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 // need is Block for an option that is nothing without one.
 func (p *parser) need(name string, line func() error) error {
 	if p.NextArg() {
-		return p.ArgErr()
+		return p.Errf("%s takes a block, and nothing on its line", name)
 	}
 	opened, err := Block(p.Dispenser, name, line)
 	if err == nil && !opened {
@@ -203,11 +203,14 @@ func (p *parser) rules(name string, into *[]Rule) error {
 	if len(words) == 0 {
 		return p.need(name, func() error { return p.ruleLine(into) })
 	}
+	if belongs(words[0]) {
+		return p.Errf("%s names %q before any host", name, words[0])
+	}
 	from := Origin(p.Dispenser)
 	for i := 0; i < len(words); {
 		// Ports and flags belong to the host before them.
 		end := i + 1
-		for end < len(words) && (isDigits(words[end]) || words[end] == flagPrivate || words[end] == flagTCP) {
+		for end < len(words) && belongs(words[end]) {
 			end++
 		}
 		rule, err := parseRuleWords(words[i:end], from)
@@ -221,6 +224,11 @@ func (p *parser) rules(name string, into *[]Rule) error {
 		return err
 	}
 	return nil
+}
+
+// belongs reports whether a word is a part of the rule whose host stands before.
+func belongs(word string) bool {
+	return isDigits(word) || word == flagPrivate || word == flagTCP
 }
 
 // ruleLine reads one line of a block of rules.

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -44,19 +45,20 @@ func openNow() (sessions, tunnels float64) {
 	return sessions, tunnels
 }
 
-// registerMetrics adds the collectors to the registry of a configuration.
-func registerMetrics(r *prometheus.Registry) error {
-	return Register(r, deniedTotal, sessionsTotal, openSessions, openTunnels)
-}
+// collectors are all of the process, with those that other packages added.
+var collectors = []prometheus.Collector{deniedTotal, sessionsTotal, openSessions, openTunnels}
 
-// Register adds collectors of the process to the registry of a configuration.
-// One that is there already, put by an app or a handler of the same
-// configuration, is no error.
-func Register(r *prometheus.Registry, collectors ...prometheus.Collector) error {
+// AddCollectors is for the init functions of packages that count as well.
+func AddCollectors(more ...prometheus.Collector) { collectors = append(collectors, more...) }
+
+// registerMetrics adds the collectors to the registry of a configuration. The
+// app and the admin routes of one configuration both do; the second finds them
+// there, which is no error.
+func registerMetrics(r *prometheus.Registry) error {
 	for _, c := range collectors {
 		if err := r.Register(c); err != nil {
 			if already := (prometheus.AlreadyRegisteredError{}); !errors.As(err, &already) {
-				return err
+				return fmt.Errorf("register metrics: %w", err)
 			}
 		}
 	}

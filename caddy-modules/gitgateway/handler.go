@@ -89,9 +89,6 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 			return err
 		}
 	}
-	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
-		return fmt.Errorf("register metrics: %w", err)
-	}
 	log := ctx.Slogger()
 	h.gateway = &gitgw.Gateway{
 		Forges: forges,

@@ -13,13 +13,13 @@ import (
 	"postern/gitgw"
 )
 
-// pushesTotal belongs to the process and is registered with each configuration.
+// pushesTotal belongs to the process, as the other counters do.
 var pushesTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Namespace: "postern", Subsystem: "git", Name: "pushes_total",
 	Help: "Pushes through the git gateway, by their outcome.",
 }, []string{"outcome"})
 
-func registerMetrics(r *prometheus.Registry) error { return egress.Register(r, pushesTotal) }
+func init() { egress.AddCollectors(pushesTotal) }
 
 // record writes the audit record of a push to the log and tells everybody who
 // follows the session. The record holds the token's id and never its value.
