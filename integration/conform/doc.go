@@ -35,4 +35,11 @@
 // Names answer what `resolve` says, in turn what `resolve_seq` says, and else a
 // public address. Origins listen on every address, on 80, 443 and the ports the
 // cases use. They answer HTTP requests and echo everything else.
+//
+// # What is not the appliance
+//
+// The lines of proto `dns` are replayed against the DNS guard's own server,
+// which this program opens itself: sessions have no DNS socket so far. A
+// `match` case is asked over SOCKS5 and CONNECT, and is allowed when both allow
+// the host, even if its name cannot be resolved.
 package main

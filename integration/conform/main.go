@@ -75,11 +75,8 @@ func outside(args []string, stdout, stderr io.Writer) (int, error) {
 	binary := os.Getenv(binaryVar)
 	if binary == "" {
 		binary = filepath.Join(dir, "caddy")
-		// The flags of the Makefile, so that both builds share their cache.
-		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "postern/caddy-modules/caddy")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			return exitUsage, fmt.Errorf("build the appliance: %w\n%s", err, out)
+		if err := buildAppliance(binary); err != nil {
+			return exitUsage, err
 		}
 		if err := os.Setenv(binaryVar, binary); err != nil {
 			return exitUsage, err
@@ -90,6 +87,17 @@ func outside(args []string, stdout, stderr io.Writer) (int, error) {
 		return exitUsage, err
 	}
 	return netlab.Rerun(args, nil, stdout, stderr)
+}
+
+// buildAppliance uses the flags of the Makefile, so that both builds share
+// their cache.
+func buildAppliance(binary string) error {
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "postern/caddy-modules/caddy")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the appliance: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // inside replays the cases.

@@ -42,7 +42,9 @@ func (o *outcome) add(v verdict, format string, args ...any) {
 }
 
 func (o *outcome) fault(format string, args ...any) {
-	o.faults = append(o.faults, fmt.Sprintf(format, args...))
+	if f := fmt.Sprintf(format, args...); !slices.Contains(o.faults, f) {
+		o.faults = append(o.faults, f)
+	}
 }
 
 // todo says why a case is not replayed, or nothing.
