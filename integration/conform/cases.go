@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -85,12 +86,7 @@ func (w *word) UnmarshalJSON(raw []byte) error {
 
 // oneOf reports whether w is one of these.
 func (w word) oneOf(words ...word) bool {
-	for _, o := range words {
-		if w == o {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(words, w)
 }
 
 // maxLine bounds a line of a case file: some hold a request of a megabyte.
@@ -166,10 +162,6 @@ func (c *testCase) want() []verdict {
 
 // anyAllowed reports whether something of the case is to be relayed.
 func (c *testCase) anyAllowed() bool {
-	for _, v := range c.want() {
-		if v == allow {
-			return true
-		}
-	}
-	return c.Timing == timingRevoke // the tunnel is open before it is cut
+	// Before it is cut, a tunnel is open.
+	return slices.Contains(c.want(), allow) || c.Timing == timingRevoke
 }

@@ -62,7 +62,7 @@ func TestReadCases(t *testing.T) {
 }
 
 func TestResolveForms(t *testing.T) {
-	a := func(s ...string) netlab.Answer { return netlab.Addrs(s...) }
+	a := netlab.Addrs
 	for text, want := range map[string]map[string][]netlab.Answer{
 		`{"Api.Example.com.": [["1.2.3.4", "::1"], ["127.0.0.1"]]}`: {"api.example.com": {a("1.2.3.4", "::1"), a("127.0.0.1")}},
 		`{"x": ["1.2.3.4", "127.0.0.1"]}`:                           {"x": {a("1.2.3.4"), a("127.0.0.1")}},

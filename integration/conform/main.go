@@ -36,7 +36,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-var errUsage = errors.New("usage: conform egress|dns FILE...")
+var errUsage = errors.New("want conform egress|dns FILE")
 
 func conform(args []string, stdout, stderr io.Writer) (int, error) {
 	if len(args) < 2 || args[0] != "egress" && args[0] != "dns" {

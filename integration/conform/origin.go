@@ -3,7 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha1" //nolint:gosec // RFC 6455 has no other
+	"crypto/sha1" // RFC 6455 has no other
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -207,7 +207,7 @@ func (c *originConn) answer(r *bufio.Reader, response string) bool {
 	}
 	if key := req.Header.Get("Sec-WebSocket-Key"); key != "" && strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
 		c.finish(nil)
-		sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // RFC 6455
+		sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 		_, _ = fmt.Fprintf(c.conn, "HTTP/1.1 101 Switching Protocols\r\n%s: yes\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n",
 			originMark, base64.StdEncoding.EncodeToString(sum[:]))
 		_, _ = io.Copy(c.conn, r)

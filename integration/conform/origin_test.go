@@ -92,8 +92,13 @@ func TestClassify(t *testing.T) {
 		{403, denied, deny},
 		{403, nil, "403 without Postern-Decision"},
 		{400, textproto.MIMEHeader{"Postern-Decision": {"malformed"}}, fault},
-		{408, nil, fault}, {414, nil, fault}, {431, nil, fault}, {501, nil, fault}, {505, nil, fault},
-		{502, nil, unreached}, {504, nil, unreached},
+		{408, nil, fault},
+		{414, nil, fault},
+		{431, nil, fault},
+		{501, nil, fault},
+		{505, nil, fault},
+		{502, nil, unreached},
+		{504, nil, unreached},
 		{407, denied, fault}, // never a denial: clients ask for a password then
 	} {
 		if got, _ := classify(&response{status: tt.status, header: tt.header}); got != tt.want {

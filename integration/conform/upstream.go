@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -108,7 +109,7 @@ func checkRequest(sent clientRequest, got originRequest, o *outcome) {
 		for name := range strings.SplitSeq(v, ",") {
 			name = strings.ToLower(strings.TrimSpace(name))
 			if name != "upgrade" && name != "close" && name != "keep-alive" && name != "" {
-				stay = append(stay[:len(stay):len(stay)], name)
+				stay = append(slices.Clip(stay), name)
 			}
 		}
 	}

@@ -244,7 +244,7 @@ func TestWithGoGitHub(t *testing.T) {
 		t.Fatalf("installation %v: %v", inst, err)
 	}
 	tok, _, err := client.Apps.CreateInstallationToken(t.Context(), id, &github.InstallationTokenOptions{
-		Repositories: []string{"app"}, Permissions: &github.InstallationPermissions{Contents: github.String("write")},
+		Repositories: []string{"app"}, Permissions: &github.InstallationPermissions{Contents: new("write")},
 	})
 	if err != nil || len(tok.Repositories) != 1 || tok.GetExpiresAt().Sub(s.Now()) < 59*time.Minute {
 		t.Fatalf("token %v: %v", tok, err)

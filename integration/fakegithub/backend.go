@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/textproto"
 	"os"
@@ -87,9 +88,7 @@ func (s *Server) answer(w http.ResponseWriter, rc *http.ResponseController, out 
 		}
 		head.Del("Status")
 	}
-	for k, v := range head {
-		w.Header()[k] = v
-	}
+	maps.Copy(w.Header(), http.Header(head))
 	w.WriteHeader(status)
 	_ = rc.Flush()
 	to := flushWriter{w, rc}

@@ -52,7 +52,7 @@ func writeHooks(dir string) error {
 		return fmt.Errorf("make hooks directory: %w", err)
 	}
 	script := filepath.Join(dir, "pre-receive")
-	if err := os.WriteFile(script, []byte(preReceive), 0o700); err != nil { //nolint:gosec // a hook has to be executable
+	if err := os.WriteFile(script, []byte(preReceive), 0o700); err != nil {
 		return fmt.Errorf("write pre-receive hook: %w", err)
 	}
 	return nil

@@ -15,11 +15,11 @@ import (
 // The texts GitHub answers a bad App JWT with, all under 401 but for the
 // last, which is 404.
 var (
-	errJWTDecode   = errors.New("A JSON web token could not be decoded")                                                                               //nolint:revive,staticcheck // GitHub's own text
-	errJWTIssued   = errors.New("'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued")                    //nolint:revive // GitHub's own text
-	errJWTExpired  = errors.New("'Expiration time' claim ('exp') must be a numeric value representing the future time at which the assertion expires") //nolint:revive // GitHub's own text
-	errJWTTooFar   = errors.New("'Expiration time' claim ('exp') is too far in the future")                                                            //nolint:revive // GitHub's own text
-	errJWTNoIssuer = errors.New("Integration not found")                                                                                               //nolint:revive,staticcheck // GitHub's own text
+	errJWTDecode   = errors.New("A JSON web token could not be decoded") //nolint:staticcheck // GitHub's own text
+	errJWTIssued   = errors.New("'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued")
+	errJWTExpired  = errors.New("'Expiration time' claim ('exp') must be a numeric value representing the future time at which the assertion expires")
+	errJWTTooFar   = errors.New("'Expiration time' claim ('exp') is too far in the future")
+	errJWTNoIssuer = errors.New("Integration not found") //nolint:staticcheck // GitHub's own text
 )
 
 // jwtLifetime is how far ahead exp may lie.

@@ -3,6 +3,7 @@ package fakegithub
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -64,9 +65,7 @@ func (s *Server) mint(w http.ResponseWriter, r *http.Request) {
 		long = false
 	}
 	granted := map[string]string{"metadata": "read"}
-	for k, v := range permissions {
-		granted[k] = v
-	}
+	maps.Copy(granted, permissions)
 	t := s.issue(id, repos, granted, long)
 	out := map[string]any{
 		"token": t.Value, "expires_at": t.Expires.UTC().Format(time.RFC3339), "permissions": t.Permissions,

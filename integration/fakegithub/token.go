@@ -155,7 +155,7 @@ func longToken(appID int64, now time.Time) string {
 	for _, header := range []string{`{"alg":"RS256","typ":"JWT"}`, `{"alg":"RS256","kid":"1"}`, `{"alg":"RS256"}`} {
 		head := prefix + b64.EncodeToString([]byte(header)) + "."
 		room := longTokenLen - len(head) - len(tail)
-		for pad := 0; pad < room; pad++ {
+		for pad := range room {
 			body := fmt.Sprintf(`{"iat":%d,"jti":"%s"}`, now.Unix(), (rand.Text() + rand.Text() + rand.Text() + rand.Text())[:min(pad, 104)])
 			if b64.EncodedLen(len(body)) == room {
 				return head + b64.EncodeToString([]byte(body)) + tail

@@ -19,7 +19,7 @@ import (
 )
 
 // echo listens on a port of all addresses and gives back what it gets.
-func echo(t *testing.T, network, addr string) net.Listener {
+func echo(t *testing.T, network, addr string) {
 	t.Helper()
 	ln, err := net.Listen(network, addr)
 	if err != nil {
@@ -38,7 +38,6 @@ func echo(t *testing.T, network, addr string) net.Listener {
 			}()
 		}
 	}()
-	return ln
 }
 
 func TestEveryAddressIsLocal(t *testing.T) {
@@ -103,10 +102,10 @@ func TestNothingOutlivesTheLab(t *testing.T) {
 	if err != nil || code != 0 {
 		t.Fatalf("exit status %d, %v", code, err)
 	}
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	go func() {
-		_, err := io.Copy(io.Discard, r)
-		done <- err
+		defer close(done)
+		_, _ = io.Copy(io.Discard, r)
 	}()
 	select {
 	case <-done: // end of file: nobody has the write end any more

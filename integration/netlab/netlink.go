@@ -109,5 +109,5 @@ func attr(kind uint16, value []byte) []byte {
 // bytesOf is a kernel struct as it lies in memory. T must hold no pointers and
 // no padding; the four used here do not.
 func bytesOf[T unix.NlMsghdr | unix.IfInfomsg | unix.IfAddrmsg | unix.RtMsg](v T) []byte {
-	return append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v))...) //nolint:gosec // kernel ABI
+	return append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v))...)
 }
