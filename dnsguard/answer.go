@@ -58,7 +58,7 @@ func (v *View) Answer(ctx context.Context, req *dns.Msg, proto string) *dns.Msg 
 	if v.isClosed() {
 		return nil
 	}
-	v.record(Record{
+	v.record(ctx, Record{
 		Time: start, Proto: proto, Name: q.name, Type: dns.Type(q.qtype).String(),
 		Verdict: a.verdict, Reason: a.reason, Detail: a.detail, Rule: a.rule, Source: a.source,
 		Rcode: rcodeText(a.rcode), Answers: a.addrs, Upstream: a.upstream, Cached: a.cached, HighEntropy: a.entropy,

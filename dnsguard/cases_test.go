@@ -209,6 +209,7 @@ func TestZeroConfigHasTheCasesDefaults(t *testing.T) {
 }
 
 func (c dnsCase) run(t *testing.T) {
+	t.Helper()
 	l := newLab(t, c.Opts.config())
 	sets := map[string]*policy.Set{"A": rules(t, c.Allow, c.Deny)}
 	for name, lists := range c.Sessions {
@@ -304,6 +305,7 @@ func (c dnsCase) run(t *testing.T) {
 // ask sends the question through a server on loopback, so that what the cases
 // say of messages holds for sockets; a query with TCP in it over TCP.
 func (c dnsCase) ask(t *testing.T, v *View) *dns.Msg {
+	t.Helper()
 	if c.Query.Raw != "" {
 		wire, err := hex.DecodeString(c.Query.Raw)
 		if err != nil {
@@ -422,6 +424,7 @@ func (c dnsCase) check(t *testing.T, v *View, m *dns.Msg, seen []seenQuery, reco
 
 // repeated expands {c*N}.
 func repeated(t *testing.T, text string) string {
+	t.Helper()
 	for {
 		before, rest, found := strings.Cut(text, "{")
 		if !found {
@@ -513,6 +516,7 @@ func (q caseQuery) message(t *testing.T) *dns.Msg {
 
 // script makes the fake upstream say what the case says.
 func (u *caseUpstream) script(t *testing.T) func(q *dns.Msg, proto string) [][]byte {
+	t.Helper()
 	if u == nil {
 		return silence
 	}

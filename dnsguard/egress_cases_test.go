@@ -42,6 +42,7 @@ func TestEgressDNSCases(t *testing.T) {
 var note = regexp.MustCompile(`\(([^)]*)\)`)
 
 func (c egressCase) run(t *testing.T) {
+	t.Helper()
 	l := newLab(t, Config{Private: Drop})
 	set := rules(t, c.Allow, c.Deny)
 	v := l.session(t, "s")

@@ -28,8 +28,7 @@ func ExampleGuard_Session() {
 	defer session.Close()
 
 	_, err = session.Resolve(context.Background(), "c2VjcmV0.evil.example")
-	var refused *dnsguard.RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*dnsguard.RefusedError](err); ok {
 		fmt.Println(refused.Name, refused.Reason)
 	}
 	// Output: c2vjcmv0.evil.example not_allowed

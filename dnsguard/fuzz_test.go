@@ -142,8 +142,12 @@ func FuzzReply(f *testing.F) {
 	q := newQuery("a.example.com", dns.TypeA, false)
 	q.Id = 1
 	for _, records := range [][]string{
-		{good}, {"$ 60 IN CNAME b.example.", "b.example. 60 IN A 203.0.113.1"}, {"$ 60 IN CNAME a.example.com."},
-		{"$ 60 IN A 127.0.0.1", good}, {"b.example. 1 IN A 203.0.113.1"}, {`$ 60 IN CNAME a\.b.example.`},
+		{good},
+		{"$ 60 IN CNAME b.example.", "b.example. 60 IN A 203.0.113.1"},
+		{"$ 60 IN CNAME a.example.com."},
+		{"$ 60 IN A 127.0.0.1", good},
+		{"b.example. 1 IN A 203.0.113.1"},
+		{`$ 60 IN CNAME a\.b.example.`},
 	} {
 		f.Add(say(q, records...)[0])
 	}

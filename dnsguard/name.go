@@ -1,7 +1,6 @@
 package dnsguard
 
 import (
-	"errors"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -13,12 +12,10 @@ import (
 // unpacks to, as a host. The form escapes every octet that could be taken for
 // something else, so a label holding a dot prints as `evil\.github` and its text
 // ends in a listed suffix although its labels do not. A host's letters never need
-// an escape: a name that has none has exactly the labels that its dots show, and
-// any other is refused here, before anything compares text.
+// an escape: a name that has none has exactly the labels that its dots show. Any
+// other holds a backslash, and policy.ParseName refuses that octet like every
+// other that is no host's, before anything compares text.
 func parseName(presentation string) (policy.Host, error) {
-	if strings.Contains(presentation, `\`) {
-		return policy.Host{}, errors.New("a label holds an octet that no host name may hold")
-	}
 	return policy.ParseName(strings.TrimSuffix(presentation, "."))
 }
 

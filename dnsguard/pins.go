@@ -10,6 +10,10 @@ import (
 // answers rotate through more keeps the latest.
 const maxPins = 256
 
+// maxPinned is the number of names beyond which those whose pins are over are
+// looked for; rules and budgets bound the others.
+const maxPinned = 1024
+
 // pin is one address that was handed out for one name.
 type pin struct {
 	addr  netip.Addr
@@ -28,6 +32,11 @@ type pins map[string][]*pin
 func (p *pins) add(name string, addrs []netip.Addr, until, now time.Time) {
 	if *p == nil {
 		*p = make(pins)
+	}
+	if len(*p) >= maxPinned {
+		for other := range *p {
+			p.sweep(other, now)
+		}
 	}
 	list := p.sweep(name, now)
 	for _, addr := range addrs {

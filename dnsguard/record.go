@@ -76,8 +76,12 @@ func (r Record) LogValue() slog.Value {
 		slog.Duration("duration", r.Duration),
 	}
 	for _, a := range []struct{ key, value string }{
-		{"reason", r.Reason}, {"detail", r.Detail}, {"rule", r.Rule}, {"source", r.Source},
-		{"rcode", r.Rcode}, {"upstream", r.Upstream},
+		{"reason", r.Reason},
+		{"detail", r.Detail},
+		{"rule", r.Rule},
+		{"source", r.Source},
+		{"rcode", r.Rcode},
+		{"upstream", r.Upstream},
 	} {
 		if a.value != "" {
 			attrs = append(attrs, slog.String(a.key, a.value))
@@ -140,7 +144,7 @@ func shown(name string) string {
 }
 
 // report gives a record to whom the configuration names.
-func report(c *Config, r Record) {
+func report(ctx context.Context, c *Config, r Record) {
 	if c.Record != nil {
 		c.Record(r)
 	}
@@ -148,7 +152,7 @@ func report(c *Config, r Record) {
 	if r.Verdict != Allow {
 		level = slog.LevelInfo
 	}
-	if ctx := context.Background(); c.Log.Enabled(ctx, level) {
+	if c.Log.Enabled(ctx, level) {
 		c.Log.LogAttrs(ctx, level, "dns query", slog.Any("dns", r))
 	}
 }

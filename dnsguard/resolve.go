@@ -33,7 +33,7 @@ func (v *View) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	r := Record{Time: v.now(), Proto: "proxy", Type: "A+AAAA"}
 	addrs, err := v.resolve(ctx, name, &r)
 	r.Answers = addrs
-	if refused := (*RefusedError)(nil); errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		r.Verdict, r.Reason, r.Detail = Deny, refused.Reason, refused.Detail
 		if r.Reason == reasonName {
 			r.Verdict = Error
@@ -44,7 +44,10 @@ func (v *View) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	} else if err != nil {
 		r.Verdict, r.Reason, r.Detail = Fail, reasonUpstream, err.Error()
 	}
-	v.record(r)
+	// The session's end and a client that went away say nothing about the name.
+	if !errors.Is(err, ErrClosed) && !errors.Is(err, context.Canceled) {
+		v.record(ctx, r)
+	}
 	return addrs, err
 }
 
@@ -99,8 +102,8 @@ func (v *View) resolve(ctx context.Context, name string, r *Record) ([]netip.Add
 type family struct {
 	qtype uint16
 	found
-	outcome
-	err error
+	vetted outcome
+	err    error
 }
 
 // both looks up IPv4 and IPv6 addresses side by side.
@@ -128,7 +131,7 @@ func (v *View) both(ctx context.Context, set *policy.Set, target policy.Target, 
 			}
 			got[i] = f
 			have++
-			if f.qtype == dns.TypeA && len(f.outcome.addrs) > 0 && have < asked {
+			if f.qtype == dns.TypeA && len(f.vetted.addrs) > 0 && have < asked {
 				timer := time.NewTimer(secondFamily)
 				defer timer.Stop()
 				late = timer.C
@@ -152,7 +155,7 @@ func (v *View) family(ctx context.Context, set *policy.Set, target policy.Target
 	if out.found, out.err = v.lookup(ctx, host, qtype); out.err != nil {
 		return out
 	}
-	out.outcome = v.guard.vet(set, target, out.finding, Reject)
+	out.vetted = v.guard.vet(set, target, out.finding, Reject)
 	return out
 }
 
@@ -190,23 +193,23 @@ func (v *View) merge(got []family, s subject, r *Record) ([]netip.Addr, error) {
 		case f.err != nil:
 			failure = errors.Join(failure, f.err)
 		case f.finding == nil: // not asked, or too late
-		case f.verdict == Deny:
-			e := refused(s, f.reason, f.detail)
-			if !f.decision.Target().IsZero() {
-				e.Decision = f.decision
+		case f.vetted.verdict == Deny:
+			e := refused(s, f.vetted.reason, f.vetted.detail)
+			if !f.vetted.decision.Target().IsZero() {
+				e.Decision = f.vetted.decision
 			}
-			e.Addrs = f.outcome.refused
+			e.Addrs = f.vetted.refused
 			return nil, e
-		case f.verdict == Fail:
+		case f.vetted.verdict == Fail:
 			failure = errors.Join(failure, lookupError(s.name, f.finding))
 		default:
-			addrs = append(addrs, f.outcome.addrs...)
+			addrs = append(addrs, f.vetted.addrs...)
 		}
 	}
 	if len(addrs) > 0 {
 		for _, f := range got {
-			if f.finding != nil && f.verdict == Allow {
-				v.pin(s.name, f.outcome.addrs, f.found.ttl)
+			if f.finding != nil && f.vetted.verdict == Allow {
+				v.pin(s.name, f.vetted.addrs, f.ttl)
 			}
 		}
 		return addrs, nil

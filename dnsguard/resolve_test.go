@@ -171,8 +171,11 @@ func TestResolveNAT64(t *testing.T) {
 }
 
 func TestResolvePrivate(t *testing.T) {
-	l := newLab(t, Config{PrivateFor: map[string][]netip.Prefix{"git.corp.example": {netip.MustParsePrefix("10.9.0.0/16")}}})
-	v := l.session(t, "s", "git.corp.example", "wiki.corp.example private", "a.example.com")
+	l := newLab(t, Config{PrivateFor: map[string][]netip.Prefix{
+		"git.corp.example": {netip.MustParsePrefix("10.9.0.0/16")},
+		"any.corp.example": {netip.MustParsePrefix("0.0.0.0/0")},
+	}})
+	v := l.session(t, "s", "git.corp.example", "any.corp.example", "wiki.corp.example private", "a.example.com")
 	for _, c := range []struct {
 		name, addr string
 		ok         bool
@@ -181,6 +184,13 @@ func TestResolvePrivate(t *testing.T) {
 		{"git.corp.example", "10.10.8.7", false},
 		{"git.corp.example", "127.0.0.1", false},
 		{"git.corp.example", "169.254.169.254", false},
+		{"any.corp.example", "172.16.0.1", true},
+		{"any.corp.example", "0.0.0.0", false},
+		{"any.corp.example", "224.0.0.1", false},
+		{"any.corp.example", "255.255.255.255", false},
+		{"any.corp.example", "169.254.1.1", false},
+		{"any.corp.example", "169.254.169.254", false},
+		{"any.corp.example", "168.63.129.16", false},
 		{"wiki.corp.example", "10.10.8.7", true},
 		{"wiki.corp.example", "169.254.169.254", false},
 		{"wiki.corp.example", "0.0.0.0", false},

@@ -156,7 +156,7 @@ func accept(h dns.Header) dns.MsgAcceptAction {
 // invalid records a message that cannot be unpacked. What has a header gets
 // FORMERR from miekg/dns, what is shorter gets nothing.
 func (s *Server) invalid(err error, proto string) {
-	s.view.record(Record{
+	s.view.record(context.Background(), Record{
 		Time: s.view.now(), Proto: proto, Verdict: Error, Reason: reasonShape, Detail: shown(err.Error()),
 	})
 }

@@ -17,16 +17,16 @@ import (
 )
 
 // dialServer starts a server of v on loopback and connects to it.
-func dialServer(t testing.TB, v *View, proto string) (conn net.Conn, stop func()) {
-	t.Helper()
-	s := startServer(t, v)
+func dialServer(tb testing.TB, v *View, proto string) (conn net.Conn, stop func()) {
+	tb.Helper()
+	s := startServer(tb, v)
 	addr := s.packets.LocalAddr().String()
 	if proto == TCP {
 		addr = s.streams.Addr().String()
 	}
 	conn, err := net.Dial(proto, addr)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return conn, func() {
 		conn.Close()
@@ -41,15 +41,15 @@ type runningServer struct {
 	stop    func()
 }
 
-func startServer(t testing.TB, v *View) *runningServer {
-	t.Helper()
+func startServer(tb testing.TB, v *View) *runningServer {
+	tb.Helper()
 	s := &runningServer{Server: NewServer(v)}
 	var err error
 	if s.packets, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if s.streams, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(s.packets, s.streams) }()
@@ -58,13 +58,13 @@ func startServer(t testing.TB, v *View) *runningServer {
 		select {
 		case err := <-served:
 			if err != nil {
-				t.Errorf("serve: %v", err)
+				tb.Errorf("serve: %v", err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Error("the server does not stop")
+			tb.Error("the server does not stop")
 		}
 	})
-	t.Cleanup(s.stop)
+	tb.Cleanup(s.stop)
 	return s
 }
 
@@ -132,6 +132,7 @@ func TestServerRawMessages(t *testing.T) {
 		{"question without type and class", name(header(rd, 1), "a", "example", "com"), dns.RcodeRefused},
 		{"bytes after the message", append(question(name(header(rd, 1), "a", "example", "com")), "secret data"...), dns.RcodeSuccess},
 		{"response", question(name(header(1<<15|rd, 1), "a", "example", "com")), -1},
+		{"response that does not unpack", append(header(1<<15|rd, 1), 0xc0, 12), -1},
 		{"eleven octets", header(rd, 1)[:11], -1},
 		{"one octet", []byte{1}, -1},
 	} {

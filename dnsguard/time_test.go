@@ -70,10 +70,10 @@ func bubble(t *testing.T, conf Config, test func(t *testing.T, up *pipeUpstream,
 	})
 }
 
-func open(t *testing.T, g *Guard, id string, allow ...string) *View {
+func open(t *testing.T, g *Guard, allow ...string) *View {
 	t.Helper()
 	set := rules(t, allow, nil)
-	return g.Session(id, func() *policy.Set { return set })
+	return g.Session("s", func() *policy.Set { return set })
 }
 
 func TestTimeouts(t *testing.T) {
@@ -90,8 +90,9 @@ func TestTimeouts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, c.conf, func(t *testing.T, up *pipeUpstream, g *Guard) {
+				t.Helper()
 				up.script = func(string, *dns.Msg) *dns.Msg { return nil }
-				v := open(t, g, "s", asked)
+				v := open(t, g, asked)
 				start := time.Now()
 				want(t, ask(t, v, asked, dns.TypeA), dns.RcodeServerFailure)
 				if took := time.Since(start); took != c.want || up.asked.Load() != c.asked {
@@ -118,7 +119,7 @@ func TestSecondUpstreamAfterADeadOne(t *testing.T) {
 			}
 			return reply(q, good)
 		}
-		v := open(t, g, "s", "*.example.org")
+		v := open(t, g, "*.example.org")
 		defer v.Close()
 		for i, want := range []time.Duration{2 * time.Second, 0, 0} {
 			start := time.Now()
@@ -161,7 +162,7 @@ func TestTTLs(t *testing.T) {
 				}
 				return m
 			}
-			v := open(t, g, "s", asked)
+			v := open(t, g, asked)
 			defer v.Close()
 			for passed := uint32(0); passed <= c.ttl; passed++ {
 				m := ask(t, v, asked, dns.TypeA)
@@ -186,7 +187,7 @@ func TestTTLs(t *testing.T) {
 // TestTTLRoundsUp: what still holds for a moment is not told to be over.
 func TestTTLRoundsUp(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, _ *pipeUpstream, g *Guard) {
-		v := open(t, g, "s", asked)
+		v := open(t, g, asked)
 		defer v.Close()
 		ask(t, v, asked, dns.TypeA)
 		time.Sleep(59*time.Second + 999*time.Millisecond)
@@ -199,7 +200,7 @@ func TestTTLRoundsUp(t *testing.T) {
 // TestPins holds how long an address stays a name's.
 func TestPins(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, up *pipeUpstream, g *Guard) {
-		v := open(t, g, "s", asked)
+		v := open(t, g, asked)
 		defer v.Close()
 		pinned := func(want ...string) {
 			t.Helper()
@@ -240,7 +241,7 @@ func TestPins(t *testing.T) {
 // TestResolveWaitsForItsTurn slows a burst of new names down to the rate.
 func TestResolveWaitsForItsTurn(t *testing.T) {
 	bubble(t, Config{QPS: 10, Burst: 4, WildcardNames: 100}, func(t *testing.T, up *pipeUpstream, g *Guard) {
-		v := open(t, g, "s", "*.example.org")
+		v := open(t, g, "*.example.org")
 		defer v.Close()
 		up.script = func(_ string, q *dns.Msg) *dns.Msg {
 			if q.Question[0].Qtype == dns.TypeA {
@@ -286,7 +287,7 @@ func TestResolveWaitsForItsTurn(t *testing.T) {
 // TestRateRecovers: refused above the rate, served again at it.
 func TestRateRecovers(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, _ *pipeUpstream, g *Guard) {
-		v := open(t, g, "s", asked)
+		v := open(t, g, asked)
 		defer v.Close()
 		served := func(n int) (ok int) {
 			for range n {

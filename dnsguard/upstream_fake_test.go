@@ -36,15 +36,15 @@ type fakeUpstream struct {
 }
 
 // newFakeUpstream starts one that answers every A and AAAA with public addresses.
-func newFakeUpstream(t testing.TB) *fakeUpstream {
-	t.Helper()
+func newFakeUpstream(tb testing.TB) *fakeUpstream {
+	tb.Helper()
 	f := &fakeUpstream{script: answerAll}
 	// A port that is free for UDP may be taken for TCP; try some.
 	var tcp net.Listener
 	for range 20 {
 		udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if tcp, err = net.Listen("tcp", udp.LocalAddr().String()); err == nil {
 			f.udp, f.addr = udp, udp.LocalAddr().String()
@@ -53,11 +53,11 @@ func newFakeUpstream(t testing.TB) *fakeUpstream {
 		udp.Close()
 	}
 	if f.udp == nil {
-		t.Fatal("find a port that is free for UDP and TCP")
+		tb.Fatal("find a port that is free for UDP and TCP")
 	}
 	f.done.Go(f.serveUDP)
 	f.done.Go(func() { f.serveTCP(tcp) })
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		f.mu.Lock()
 		f.closed = true
 		for _, conn := range f.conns {
@@ -239,8 +239,8 @@ func (r *records) take() []Record {
 
 // rules compiles lists of patterns. One that the parser refuses is left out, as
 // a configuration that has it would be refused whole.
-func rules(t testing.TB, allow, deny []string) *policy.Set {
-	t.Helper()
+func rules(tb testing.TB, allow, deny []string) *policy.Set {
+	tb.Helper()
 	parse := func(lines []string) []policy.Rule {
 		var out []policy.Rule
 		for i, line := range lines {
@@ -252,7 +252,7 @@ func rules(t testing.TB, allow, deny []string) *policy.Set {
 	}
 	set, err := policy.Compile(policy.Lists{Allow: parse(allow), Deny: parse(deny)}, nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return set
 }
@@ -265,28 +265,28 @@ type lab struct {
 	records *records
 }
 
-func newLab(t testing.TB, conf Config) *lab {
-	t.Helper()
-	l := &lab{up: newFakeUpstream(t), clock: newClock(), records: new(records)}
+func newLab(tb testing.TB, conf Config) *lab {
+	tb.Helper()
+	l := &lab{up: newFakeUpstream(tb), clock: newClock(), records: new(records)}
 	conf.Upstreams = append(conf.Upstreams, l.up.addr)
 	conf.Public = append(conf.Public, testNets...)
 	conf.Record = l.records.add
 	conf.now = l.clock.now
 	guard, err := New(conf)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { guard.Close() })
+	tb.Cleanup(func() { guard.Close() })
 	l.Guard = guard
 	return l
 }
 
 // session opens a view with an allowlist.
-func (l *lab) session(t testing.TB, id string, allow ...string) *View {
-	t.Helper()
-	set := rules(t, allow, nil)
+func (l *lab) session(tb testing.TB, id string, allow ...string) *View {
+	tb.Helper()
+	set := rules(tb, allow, nil)
 	v := l.Session(id, func() *policy.Set { return set })
-	t.Cleanup(func() { v.Close() })
+	tb.Cleanup(func() { v.Close() })
 	return v
 }
 

@@ -106,7 +106,7 @@ func (v *View) lookup(ctx context.Context, host policy.Host, qtype uint16) (foun
 	}
 	fl := v.flights[key]
 	if fl == nil {
-		fl = v.start(key, host, qtype)
+		fl = v.start(ctx, key, host, qtype)
 	}
 	v.mu.Unlock()
 	select {
@@ -120,8 +120,8 @@ func (v *View) lookup(ctx context.Context, host policy.Host, qtype uint16) (foun
 }
 
 // start begins a lookup. v.mu is held.
-func (v *View) start(key cacheKey, host policy.Host, qtype uint16) *flight {
-	ctx, cancel := context.WithCancel(context.Background())
+func (v *View) start(ctx context.Context, key cacheKey, host policy.Host, qtype uint16) *flight {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	fl := &flight{done: make(chan struct{}), cancel: cancel}
 	v.flights[key] = fl
 	v.wait.Go(func() {
@@ -246,7 +246,7 @@ func (v *View) FakeName(addr netip.Addr) (string, bool) {
 }
 
 // record reports one judged query.
-func (v *View) record(r Record) {
+func (v *View) record(ctx context.Context, r Record) {
 	now := v.now()
 	r.Duration, r.Time, r.Session = now.Sub(r.Time), now, v.state.id
 	if r.Verdict != Allow {
@@ -258,7 +258,7 @@ func (v *View) record(r Record) {
 		}
 		r.Suppressed = left
 	}
-	report(&v.guard.conf, r)
+	report(ctx, &v.guard.conf, r)
 }
 
 // live are the pins of a name that the rules of the moment still allow.

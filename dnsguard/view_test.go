@@ -48,13 +48,13 @@ func TestStoreOutlivesAConfiguration(t *testing.T) {
 		return g
 	}
 	first := guard(2)
-	v := open(t, first, "s", "*.example.com")
+	v := open(t, first, "*.example.com")
 	want(t, ask(t, v, "one.example.com", dns.TypeA), dns.RcodeSuccess, "203.0.113.10")
 	want(t, ask(t, v, "two.example.com", dns.TypeA), dns.RcodeSuccess, "203.0.113.10")
 	up.queries()
 
 	second := guard(2)
-	w := open(t, second, "s", "*.example.com")
+	w := open(t, second, "*.example.com")
 	v.Close()
 	first.Close()
 	if got := w.Pinned("one.example.com"); !slices.Equal(got, addrs("203.0.113.10")) {
@@ -70,7 +70,7 @@ func TestStoreOutlivesAConfiguration(t *testing.T) {
 	if len(store.sessions) != 0 {
 		t.Error("state without a view")
 	}
-	x := open(t, second, "s", "*.example.com")
+	x := open(t, second, "*.example.com")
 	defer x.Close()
 	defer second.Close()
 	want(t, ask(t, x, "three.example.com", dns.TypeA), dns.RcodeSuccess, "203.0.113.10")
