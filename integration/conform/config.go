@@ -15,8 +15,12 @@ const (
 	idleTimeout   = 3 * time.Second
 )
 
-// policyName is the policy of a case, and its session's id.
+// policyName is the policy of a case.
 func (c *testCase) policyName() string { return fmt.Sprintf("case-%d", c.index) }
+
+// sessionID goes with the session's ports: the appliance gives a port to one id
+// for as long as it runs.
+func (c *testCase) sessionID() string { return fmt.Sprintf("session-%d", c.index%portPairs) }
 
 // door is how a case's allow list reaches the appliance.
 type door uint8

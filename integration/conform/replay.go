@@ -107,11 +107,11 @@ func (w *world) ask(ctx context.Context, c *testCase) (*outcome, error) {
 		rules = c.sessionRules()
 	}
 	httpPort, socksPort := c.ports()
-	info, err := w.app.open(c.policyName(), c.policyName(), rules, httpPort, socksPort)
+	info, err := w.app.open(c.sessionID(), c.policyName(), rules, httpPort, socksPort)
 	if err != nil {
 		return nil, fmt.Errorf("open session: %w", err)
 	}
-	defer func() { _ = w.app.close(c.policyName()) }()
+	defer func() { _ = w.app.close(c.sessionID()) }()
 	o := new(outcome)
 	switch c.Proto {
 	case "match":
@@ -164,7 +164,7 @@ func (w *world) observe(c *testCase, before sessionInfo, o *outcome) error {
 		o.fault("it looked up %d names (%s), not %d", len(queries), strings.Join(names, ", "), *n)
 	}
 	if slices.Contains(o.verdicts, deny) {
-		after, err := w.app.session(c.policyName())
+		after, err := w.app.session(c.sessionID())
 		if err != nil {
 			return fmt.Errorf("look at the session: %w", err)
 		}

@@ -111,7 +111,7 @@ func (w *world) idle(c *testCase, conn *client, o *outcome) error {
 		o.fault("the tunnel was still open %s after its last byte", time.Since(begin).Round(time.Second))
 	}
 	for deadline := time.Now().Add(time.Second); ; time.Sleep(20 * time.Millisecond) {
-		s, err := w.app.session(c.policyName())
+		s, err := w.app.session(c.sessionID())
 		if err != nil {
 			return fmt.Errorf("look at the session: %w", err)
 		}

@@ -170,10 +170,10 @@ func (w *world) findDoor(c *testCase) error {
 	}
 	if ok {
 		httpPort, socksPort := c.ports()
-		_, err := w.app.open("door", "base", c.sessionRules(), httpPort, socksPort)
+		_, err := w.app.open(c.sessionID(), "base", c.sessionRules(), httpPort, socksPort)
 		if err == nil {
 			w.doors[c] = doorSession
-			return w.app.close("door")
+			return w.app.close(c.sessionID())
 		}
 		why += "; by the session: " + err.Error()
 	}
