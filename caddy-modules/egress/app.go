@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -142,6 +141,11 @@ func (app *App) Start() error {
 // Stop ends this configuration's rule. If a newer one governs by now, open
 // tunnels are held to it; if not, this one was rolled back.
 func (app *App) Stop() error {
+	if caddy.Exiting() {
+		// The sessions end a moment later, with the registry. That nothing governs
+		// them meanwhile would be news to every launcher, and of no use.
+		return nil
+	}
 	app.registry.Drop(app.gen)
 	app.registry.SetOwn(app, nil)
 	return nil
@@ -188,16 +192,9 @@ func (app *App) generation() (*session.Generation, error) {
 	if app.guard, err = app.DNS.guard(); err != nil {
 		return nil, err
 	}
-	locals := make([]string, 0, len(app.LocalHosts))
-	for _, text := range app.LocalHosts {
-		h, err := parseLocal(text)
-		if err != nil {
-			return nil, err
-		}
-		if slices.Contains(locals, h.Name()) {
-			return nil, fmt.Errorf("local host %s is given twice", h.Name())
-		}
-		locals = append(locals, h.Name())
+	locals, err := app.locals()
+	if err != nil {
+		return nil, err
 	}
 	return &session.Generation{
 		Policies:      policies,

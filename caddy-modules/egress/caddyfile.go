@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"fmt"
 	"regexp"
 	"time"
 
@@ -9,8 +8,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
-
-	"postern/caddy-modules/policy"
 )
 
 func init() {
@@ -145,12 +142,10 @@ func (p *parser) local() error {
 	if len(args) == 0 {
 		return p.ArgErr()
 	}
-	for _, arg := range args {
-		if _, err := parseLocal(arg); err != nil {
-			return p.WrapErr(err)
-		}
-	}
 	p.app.LocalHosts = args
+	if _, err := p.app.locals(); err != nil {
+		return p.WrapErr(err)
+	}
 	return nil
 }
 
@@ -329,19 +324,6 @@ func (p *parser) finish() error {
 		return p.WrapErr(err)
 	}
 	return nil
-}
-
-// parseLocal reads a host the appliance answers itself: a name, since an address
-// is nobody's to answer.
-func parseLocal(text string) (policy.Host, error) {
-	h, err := policy.ParseHost(text)
-	if err != nil {
-		return policy.Host{}, fmt.Errorf("parse local host: %w", err)
-	}
-	if h.Name() == "" {
-		return policy.Host{}, fmt.Errorf("parse local host %q: want a name, not an address", text)
-	}
-	return h, nil
 }
 
 // Interface guard

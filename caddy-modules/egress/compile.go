@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -82,6 +83,9 @@ func (pol *Policy) compile(name string, always []policy.Rule, own policy.OwnFunc
 	if err != nil {
 		return nil, err
 	}
+	if err := refuseDead(allow); err != nil {
+		return nil, fmt.Errorf("compile policy %s: %w", name, err)
+	}
 	lists.Allow = append(lists.Allow, allow...)
 	if lists.Deny, err = compileRules(pol.Deny, "policies."+name+".deny"); err != nil {
 		return nil, err
@@ -91,6 +95,40 @@ func (pol *Policy) compile(name string, always []policy.Rule, own policy.OwnFunc
 		return nil, fmt.Errorf("compile policy %s: %w", name, err)
 	}
 	return set, nil
+}
+
+// refuseDead finds rules that can open nothing by themselves: a metadata service,
+// localhost without the flag private. One that a deny list closes is no mistake,
+// since that is how a host is taken out of an imported list.
+func refuseDead(allow []policy.Rule) error {
+	set, err := policy.Compile(policy.Lists{Allow: allow}, nil)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, d := range set.Dead() {
+		errs = append(errs, errors.New(d.Reason))
+	}
+	return errors.Join(errs...)
+}
+
+// locals returns the canonical names of the hosts that the appliance answers
+// itself. An address is nobody's to answer.
+func (app *App) locals() ([]string, error) {
+	names := make([]string, 0, len(app.LocalHosts))
+	for _, text := range app.LocalHosts {
+		h, err := policy.ParseHost(text)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("parse local host: %w", err)
+		case h.Name() == "":
+			return nil, fmt.Errorf("parse local host %q: want a name, not an address", text)
+		case slices.Contains(names, h.Name()):
+			return nil, fmt.Errorf("local host %s is given twice", h.Name())
+		}
+		names = append(names, h.Name())
+	}
+	return names, nil
 }
 
 // parseSNI reads the setting; the empty text is the default.
