@@ -68,12 +68,19 @@ func (f *front) serve(v *view) {
 	f.serving = one
 }
 
-// update hands the listeners to a new server if the view has other limits.
-func (f *front) update(v *view) {
+// update hands the listeners to a new server if the session's view has other
+// limits by now.
+func (f *front) update() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.serving == nil || f.closed || v.gen == nil {
-		return // not open yet, or not any more, or nothing to go by
+	if f.serving == nil || f.closed {
+		return // not open yet, or not any more
+	}
+	// Read under the lock: of two updates the later one must not act on the
+	// earlier view.
+	v := f.session.view.Load()
+	if v.gen == nil {
+		return // there are no limits to go by; everything is refused
 	}
 	f.prune()
 	if f.serving.limits == v.gen.Limits && f.serving.sni == v.gen.SNI {

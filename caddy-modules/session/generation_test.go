@@ -301,7 +301,7 @@ func TestLimitsChangeWithTheGeneration(t *testing.T) {
 	// And a server without connections does not stay for ever.
 	front := &r.find("a").front
 	eventually(t, "the retired server is closed", func() bool {
-		front.update(r.find("a").view.Load())
+		front.update()
 		front.mu.Lock()
 		defer front.mu.Unlock()
 		return len(front.retired) == 0

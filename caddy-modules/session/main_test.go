@@ -245,18 +245,25 @@ func openDoors(tb testing.TB, r *Registry) string {
 	return filepath.Join(r.options.RunDir, LeaseSocket)
 }
 
-// pair makes two listeners as a launcher does.
-func pair(tb testing.TB) lease.Pair {
-	tb.Helper()
+// newPair makes two listeners as a launcher does; pair closes them at the end of
+// the test.
+func newPair(t *testing.T) lease.Pair {
+	t.Helper()
 	var p lease.Pair
 	for _, ln := range []**net.TCPListener{&p.HTTP, &p.SOCKS} {
 		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
-			tb.Fatal(err)
+			t.Fatal(err)
 		}
-		tb.Cleanup(func() { l.Close() })
 		*ln = l
 	}
+	return p
+}
+
+func pair(t *testing.T) lease.Pair {
+	t.Helper()
+	p := newPair(t)
+	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -120,7 +118,12 @@ func (r *Registry) open(ctx context.Context, o order) (*session, error) {
 		return nil, err
 	}
 	defer r.tasks.Done()
-	defer close(s.ready)
+	defer func() {
+		close(s.ready)
+		if s.failed == nil {
+			s.tellRefusing() // of what changed since it was announced
+		}
+	}()
 
 	// Whichever ends first stops the opening: the caller, the session (because
 	// someone closed it), the registry.
@@ -132,8 +135,7 @@ func (r *Registry) open(ctx context.Context, o order) (*session, error) {
 		return nil, s.failed
 	}
 	// The view may have changed between the start of the proxies and now.
-	s.front.update(s.view.Load())
-	s.refusing.told = s.view.Load().refusing
+	s.front.update()
 	r.tasks.Add(1) // until tearDown is over
 	s.announce()
 	return s, nil
@@ -195,8 +197,13 @@ func (r *Registry) abandon(s *session) {
 	s.revoke()
 }
 
+// announce tells of the new session, refusing or not: tellRefusing goes on from
+// there.
 func (s *session) announce() {
+	s.refusing.Lock()
 	v := s.view.Load()
+	s.refusing.told = v.refusing
+	s.refusing.Unlock()
 	network, http, socks := s.front.addresses()
 	fields := map[string]any{"kind": s.kind, "policy": v.policy, "network": network, "http": http, "socks": socks}
 	if v.refusing != "" {
@@ -205,54 +212,6 @@ func (s *session) announce() {
 	s.registry.Publish(lease.Event{Type: lease.EventSessionOpen, Session: s.spec.ID, Fields: fields})
 	s.log.LogAttrs(s.ctx, slog.LevelInfo, "session opened", slog.String("kind", s.kind), slog.String("policy", v.policy),
 		slog.String("http", http), slog.String("socks", socks), slog.Int("uid", s.owner))
-}
-
-// listeners takes the lent pair or makes one, and makes their ports own: before
-// the first connection, or the run could reach its own proxy through itself.
-func (s *session) listeners(ctx context.Context, pair *lease.Pair) (http, socks net.Listener, err error) {
-	if pair != nil {
-		http, socks = pair.HTTP, pair.SOCKS
-		if lease.OnHost(pair.HTTP) || lease.OnHost(pair.SOCKS) {
-			s.ownPorts(http, socks)
-		}
-		return http, socks, nil
-	}
-	listen := lease.Listen{Network: lease.NetworkTCP}
-	if s.spec.Listen != nil {
-		listen = *s.spec.Listen
-	}
-	if http, err = s.listen(ctx, listen.Network, listen.HTTP, "http"); err != nil {
-		return nil, nil, unavailable(err)
-	}
-	if socks, err = s.listen(ctx, listen.Network, listen.SOCKS, "socks"); err != nil {
-		return nil, nil, unavailable(errors.Join(err, http.Close()))
-	}
-	if listen.Network == lease.NetworkTCP {
-		s.ownPorts(http, socks)
-	}
-	return http, socks, nil
-}
-
-func (s *session) listen(ctx context.Context, network, address, name string) (net.Listener, error) {
-	if network == lease.NetworkTCP {
-		ln, err := s.registry.ports.listen(ctx, s.spec.ID, address)
-		if err != nil {
-			return nil, err
-		}
-		return ln, nil
-	}
-	if address == "" {
-		address = filepath.Join(s.registry.options.RunDir, s.spec.ID+"."+name)
-	}
-	ln, err := listenUnix(ctx, address)
-	if err != nil {
-		return nil, err
-	}
-	return ln, nil
-}
-
-func (s *session) ownPorts(lns ...net.Listener) {
-	s.registry.own.set(s, tcpAddrs(lns))
 }
 
 func unavailable(err error) *lease.Error {

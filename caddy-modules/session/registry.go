@@ -165,7 +165,7 @@ func (r *Registry) govern() []*session {
 // with the new limits, and an event where a session began or ceased to refuse.
 func (r *Registry) settle(all []*session) {
 	for _, s := range all {
-		s.front.update(s.view.Load())
+		s.front.update()
 		s.tellRefusing()
 	}
 }
