@@ -52,6 +52,8 @@ func (v *View) Answer(ctx context.Context, req *dns.Msg, proto string) *dns.Msg 
 		return nil
 	}
 	q, a := inspect(req)
+	// From here on the message itself is not looked at again: the question is
+	// all that is taken from it.
 	if a == nil {
 		a = v.judge(ctx, q)
 	}
@@ -81,11 +83,13 @@ func (v *View) judge(ctx context.Context, q question) *answer {
 	case kindReverse:
 		return v.reverse(q)
 	case kindSpecial:
+		// A local host may have a name that never leaves, like git.internal.
 		if _, local := g.localHosts[q.host]; !local || !v.fake {
 			return &answer{rcode: dns.RcodeNameError, verdict: Deny, reason: reasonSpecial, detail: q.why, ttl: g.conf.NegTTL}
 		}
 	case kindGlobal:
 	}
+	// Before the lists: no allow rule, however exact, opens another resolver.
 	if suffix, ok := publicResolver(q.name); ok {
 		return g.deny(dns.ExtendedErrorCodeBlocked, reasonResolver, resolverDetail(suffix))
 	}
@@ -95,6 +99,7 @@ func (v *View) judge(ctx context.Context, q question) *answer {
 	if v.policy == nil {
 		return g.deny(dns.ExtendedErrorCodeBlocked, reasonClosed, "there is no session to answer for")
 	}
+	// One snapshot: name, chain and addresses are judged by the same rules.
 	set := v.policy()
 	target, d := permit(set, q.host)
 	if !d.Allowed {
@@ -108,6 +113,8 @@ func (v *View) judge(ctx context.Context, q question) *answer {
 	}
 	if a == nil {
 		if v.fake {
+			// Charged all the same: the connection to the fake address resolves
+			// the name, and a name must not be free on one of the two ways.
 			a = v.faked(q)
 		} else {
 			f, err := v.lookup(ctx, q.host, q.qtype)
@@ -133,6 +140,9 @@ func (v *View) allowed(q question) *answer {
 	if !v.guard.handsOut(q.qtype) {
 		return judgeType(q.qtype)
 	}
+	// Cached answers count too, unlike in Resolve: each is a message in and one
+	// out, and this bounds both. Denied names do not: they cost no lookup, and a
+	// client that asks for many must not lose those it may ask for.
 	if v.token() > 0 {
 		return &answer{
 			rcode: dns.RcodeRefused, ede: dns.ExtendedErrorCodeProhibited, verdict: Deny,
@@ -183,6 +193,8 @@ func (v *View) conclude(q question, f found, out outcome) *answer {
 	return a
 }
 
+// failed is an answer that no upstream gave. It has no TTL, so that no client
+// keeps it.
 func failed(detail string) *answer {
 	return &answer{
 		rcode: dns.RcodeServerFailure, ede: dns.ExtendedErrorCodeNetworkError,

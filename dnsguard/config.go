@@ -119,7 +119,8 @@ type Config struct {
 	// Log gets the same at debug level, refusals at info; discarded.
 	Log *slog.Logger
 
-	now func() time.Time
+	now          func() time.Time
+	secondFamily time.Duration
 }
 
 // Rcodes by the names of Config.DenyRcode.
@@ -210,6 +211,9 @@ func (c *Config) complete() error {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.secondFamily == 0 {
+		c.secondFamily = secondFamily
 	}
 	if c.now == nil {
 		c.now = time.Now

@@ -125,6 +125,7 @@ func (g *Guard) vet(set *policy.Set, target policy.Target, f *finding, private s
 	if target.IsZero() {
 		return outcome{verdict: Allow, addrs: f.addrs}
 	}
+	// The chain first: a refused hop says more than the address behind it.
 	for _, hop := range f.hops {
 		if suffix, ok := publicResolver(hop.Name()); ok {
 			return outcome{verdict: Deny, reason: reasonChain, detail: resolverDetail(suffix)}
@@ -178,6 +179,8 @@ func (g *Guard) hopAllowed(set *policy.Set, target policy.Target, hop policy.Hos
 	return d, d.Code != policy.Denied && d.Code != policy.AlwaysDenied && d.Code != policy.OwnListener
 }
 
+// serviceAllowed judges a service target by its own name and port: the owner of
+// the asked name may point at services that are allowed anyway, at no other.
 func serviceAllowed(set *policy.Set, s service) bool {
 	target, err := policy.NewTarget(s.target, s.port, policy.SchemeTCP)
 	return err == nil && set.Decide(target).Allowed
@@ -194,8 +197,11 @@ func (g *Guard) addrAllowed(set *policy.Set, target policy.Target, addr netip.Ad
 		within := func(p netip.Prefix) bool { return p.Contains(inner) }
 		switch class {
 		case policy.Documentation, policy.Benchmark:
+			// Nobody's addresses, unless the operator says that they are his.
 			return d, slices.ContainsFunc(g.conf.Public, within)
 		default:
+			// An address that merely carries a private one is not what the range
+			// was written for.
 			return d, class.ByName() && inner == addr.Unmap() && slices.ContainsFunc(g.privateFor[target.Host()], within)
 		}
 	}

@@ -19,8 +19,10 @@ import (
 	"github.com/miekg/dns"
 )
 
+// RFC 7766 §6.2.3 has servers close idle connections after seconds, so a kept one
+// is used soon or not at all.
 const (
-	maxIdleTLS = 4 // connections kept to one DoT resolver
+	maxIdleTLS = 4 // connections kept to one resolver
 	idleTLS    = 8 * time.Second
 	dohType    = "application/dns-message"
 )
@@ -38,11 +40,16 @@ type overTLS struct {
 	closed bool
 }
 
+// idleConn is a connection between two queries.
 type idleConn struct {
 	net.Conn
 	since time.Time
 }
 
+// newOverTLS demands the certificate of spec.name, or of the address where the
+// operator gave no name: the strict profile of RFC 8310. There is no opportunistic
+// one, since a resolver that cannot prove itself is as good as plain UDP and should
+// then be configured as such.
 func newOverTLS(spec upstreamSpec, roots *x509.CertPool, dial dialFunc) *overTLS {
 	return &overTLS{addr: spec.addr, dial: dial, conf: &tls.Config{
 		ServerName:         spec.name,
@@ -52,8 +59,11 @@ func newOverTLS(spec upstreamSpec, roots *x509.CertPool, dial dialFunc) *overTLS
 	}}
 }
 
+// String is the address in the form it is configured in.
 func (t *overTLS) String() string { return "tls://" + t.addr.String() + "#" + t.conf.ServerName }
 
+// exchange does not mix letter case and accepts any in the reply: TLS vouches for
+// the peer, and some resolvers answer in lower case.
 func (t *overTLS) exchange(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
 	// A kept connection may have been closed by the peer meanwhile; that is no
 	// failure of the resolver, so a new one is tried at once.
@@ -100,6 +110,8 @@ func (t *overTLS) take() net.Conn {
 	return nil
 }
 
+// keep puts a connection aside for the next query. The newest is taken first, so
+// that after a burst the others grow old and are closed.
 func (t *overTLS) keep(conn net.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,6 +140,8 @@ type overHTTPS struct {
 	tr     *http.Transport
 }
 
+// newOverHTTPS gives the resolver a transport of its own: http.DefaultTransport
+// belongs to whoever changes it last, and takes a proxy from the environment.
 func newOverHTTPS(spec upstreamSpec, roots *x509.CertPool, dial dialFunc) *overHTTPS {
 	if len(spec.boot) > 0 {
 		dial = dialFixed(spec.boot, dial)
@@ -171,6 +185,8 @@ func dialFixed(addrs []netip.Addr, dial dialFunc) dialFunc {
 func (h *overHTTPS) String() string { return h.url.String() }
 func (h *overHTTPS) close()         { h.tr.CloseIdleConnections() }
 
+// exchange takes nothing on trust that the status line, the content type and the
+// length do not say: a captive portal answers 200 with a page.
 func (h *overHTTPS) exchange(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
 	query := newQuery(name, qtype, false)
 	query.Id = 0 // RFC 8484 §4.1: the exchange itself pairs reply and query

@@ -42,6 +42,7 @@ func (h *hostResolvers) upstreams() ([]upstream, error) {
 	if !h.checked.IsZero() && now.Sub(h.checked) < resolvConfAge {
 		return h.list, h.err
 	}
+	// A stat is cheap, a read and a parse for each query are not.
 	h.checked = now
 	info, err := os.Stat(h.path)
 	if err == nil && h.seen != nil && os.SameFile(info, h.seen) &&
@@ -49,6 +50,8 @@ func (h *hostResolvers) upstreams() ([]upstream, error) {
 		return h.list, h.err
 	}
 	h.seen, h.list = info, nil
+	// The old list is not kept over an error: the file may have changed because
+	// the network did, and the old resolvers may be somebody else's now.
 	servers, err := readResolvConf(h.path)
 	if err != nil {
 		h.seen, h.err = nil, fmt.Errorf("find an upstream resolver: %w", err)

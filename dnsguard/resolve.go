@@ -51,6 +51,7 @@ func (v *View) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	return addrs, err
 }
 
+// resolve is Resolve without the record's verdict; it fills in what else is known.
 func (v *View) resolve(ctx context.Context, name string, r *Record) ([]netip.Addr, error) {
 	r.Verdict = Allow
 	if v.isClosed() {
@@ -70,6 +71,8 @@ func (v *View) resolve(ctx context.Context, name string, r *Record) ([]netip.Add
 	}
 	var set *policy.Set
 	var target policy.Target // stays zero without a policy to ask
+	// One snapshot for the whole lookup: a reload in the middle must not have the
+	// name judged by one policy and its addresses by another.
 	if v.policy != nil {
 		set = v.policy()
 		allowed, d := permit(set, s.host)
@@ -83,10 +86,14 @@ func (v *View) resolve(ctx context.Context, name string, r *Record) ([]netip.Add
 			return nil, refused(s, reason, budgetDetail(reason, d.Rule))
 		}
 	}
+	// Never asked for: what a resolver says of localhost is wrong or hostile
+	// (RFC 6761 §6.3). The rule that allowed it needs the flag private.
 	if s.kind == kindLocalhost {
 		r.Reason = reasonLocal
 		return slices.Clone(loopbacks), nil
 	}
+	// A pin stands in for trouble and for a rebound name. It does not for a name
+	// that is gone, whose owner said so, nor for a caller that gave up.
 	addrs, err := v.both(ctx, set, target, s, r)
 	if err == nil || v.policy == nil || ctx.Err() != nil || errors.Is(err, ErrClosed) || isNotFound(err) {
 		return addrs, err
@@ -106,7 +113,9 @@ type family struct {
 	err    error
 }
 
-// both looks up IPv4 and IPv6 addresses side by side.
+// both looks up IPv4 and IPv6 addresses side by side. IPv4 comes first and does
+// not wait long for IPv6; the reverse would leave a host without IPv6 routes with
+// addresses that it cannot reach.
 func (v *View) both(ctx context.Context, set *policy.Set, target policy.Target, s subject, r *Record) ([]netip.Addr, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -132,7 +141,7 @@ func (v *View) both(ctx context.Context, set *policy.Set, target policy.Target, 
 			got[i] = f
 			have++
 			if f.qtype == dns.TypeA && len(f.vetted.addrs) > 0 && have < asked {
-				timer := time.NewTimer(secondFamily)
+				timer := time.NewTimer(v.guard.conf.secondFamily)
 				defer timer.Stop()
 				late = timer.C
 			}
@@ -147,6 +156,8 @@ func (v *View) both(ctx context.Context, set *policy.Set, target policy.Target, 
 // family looks up one address family and puts it before the policy.
 func (v *View) family(ctx context.Context, set *policy.Set, target policy.Target, host policy.Host, qtype uint16) family {
 	out := family{qtype: qtype}
+	// Only what goes upstream counts against the rate: proxies ask for the same
+	// few names at every connection.
 	if _, ok := v.peek(cacheKey{host.Name(), qtype}); !ok && v.policy != nil {
 		if out.err = v.await(ctx); out.err != nil {
 			return out
@@ -206,6 +217,8 @@ func (v *View) merge(got []family, s subject, r *Record) ([]netip.Addr, error) {
 			addrs = append(addrs, f.vetted.addrs...)
 		}
 	}
+	// Pinned are the addresses that are handed out, each for its own family's
+	// lifetime; what was refused or came too late is not among them.
 	if len(addrs) > 0 {
 		for _, f := range got {
 			if f.finding != nil && f.vetted.verdict == Allow {
@@ -220,6 +233,8 @@ func (v *View) merge(got []family, s subject, r *Record) ([]netip.Addr, error) {
 	return nil, failure
 }
 
+// lookupError says that the resolvers are to blame, in the type that net uses, so
+// that callers tell a timeout from a refusal and both from a missing name.
 func lookupError(name string, f *finding) error {
 	var timeout net.Error
 	return &net.DNSError{
@@ -228,6 +243,7 @@ func lookupError(name string, f *finding) error {
 	}
 }
 
+// isNotFound reports a name without addresses.
 func isNotFound(err error) bool {
 	var d *net.DNSError
 	return errors.As(err, &d) && d.IsNotFound

@@ -298,7 +298,7 @@ func TestResolveNoSuchName(t *testing.T) {
 
 // TestResolveOneFamilyFails uses what the other family gave, soon.
 func TestResolveOneFamilyFails(t *testing.T) {
-	l := newLab(t, Config{})
+	l := newLab(t, Config{secondFamily: secondFamily})
 	v := l.session(t, "s", "a.example.com", "b.example.com")
 	l.up.say(func(q *dns.Msg, proto string) [][]byte {
 		if q.Question[0].Qtype == dns.TypeAAAA {
@@ -310,7 +310,7 @@ func TestResolveOneFamilyFails(t *testing.T) {
 	if got, err := v.Resolve(t.Context(), "a.example.com"); err != nil || !slices.Equal(got, addrs("203.0.113.10")) {
 		t.Fatal(got, err)
 	}
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > 3*time.Second {
 		t.Errorf("an AAAA without answer costs %v", took)
 	}
 	l.up.say(func(q *dns.Msg, proto string) [][]byte {
@@ -386,7 +386,7 @@ func TestResolveWhileClosing(t *testing.T) {
 	start := time.Now()
 	v.Close()
 	all.Wait()
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > 3*time.Second {
 		t.Errorf("closing took %v", took)
 	}
 	v.Close() // again does nothing

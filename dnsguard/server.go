@@ -57,6 +57,8 @@ func (s *Server) Serve(packets net.PacketConn, streams net.Listener) error {
 	if len(servers) == 0 {
 		return errors.New("serve dns: no socket is given")
 	}
+	// Both run until one ends, whatever ended it: half a resolver, which answers
+	// over UDP and not over TCP, is harder to notice than none.
 	started := make(chan struct{}, len(servers))
 	ended := make(chan error, len(servers))
 	s.mu.Lock()
@@ -121,6 +123,7 @@ func shutdown(one *dns.Server) {
 	}
 }
 
+// closeSockets does what Shutdown does for a server that runs.
 func closeSockets(one *dns.Server) {
 	if one.PacketConn != nil {
 		_ = one.PacketConn.Close()
@@ -130,6 +133,8 @@ func closeSockets(one *dns.Server) {
 	}
 }
 
+// server is one miekg/dns server for one transport. TSIG is off and nothing is
+// hijacked, so all that it does is framing.
 func (s *Server) server(proto string) *dns.Server {
 	return &dns.Server{
 		Handler:        dns.HandlerFunc(func(w dns.ResponseWriter, req *dns.Msg) { s.serve(w, req, proto) }),
@@ -180,6 +185,7 @@ func (s *Server) serve(w dns.ResponseWriter, req *dns.Msg, proto string) {
 		_ = w.WriteMsg(new(dns.Msg).SetRcode(req, dns.RcodeRefused))
 		return
 	}
+	// A second more than lookups take, so that their own words reach the client.
 	ctx, cancel := context.WithTimeout(context.Background(), s.view.guard.conf.TotalTimeout+time.Second)
 	defer cancel()
 	reply := s.view.Answer(ctx, req, proto)

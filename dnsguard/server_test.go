@@ -275,7 +275,7 @@ func TestServerSlowClients(t *testing.T) {
 	if _, err := half.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("half a message: %v", err)
 	}
-	if took := time.Since(start); took > 2*messageTimeout {
+	if took := time.Since(start); took > 3*messageTimeout {
 		t.Errorf("half a message was waited for %v", took)
 	}
 	// Queries without end and no reading.
@@ -307,28 +307,29 @@ func TestServerFlood(t *testing.T) {
 	conn, stop := dialServer(t, l.session(t, "s", "*.example.com"), UDP)
 	defer stop()
 	framed := &dns.Conn{Conn: conn, UDPSize: 4096}
-	refused := 0
-	for i := range 2 * maxInFlight {
-		if err := framed.WriteMsg(query(fmt.Sprintf("n%d.example.com", i), dns.TypeA)); err != nil {
-			t.Fatal(err)
+	// Datagrams may be lost on the way; more follow until enough are under way.
+	sent, refused := 0, 0
+	for end := time.Now().Add(patience); refused == 0 && time.Now().Before(end); {
+		for range 64 {
+			if err := framed.WriteMsg(query(fmt.Sprintf("n%d.example.com", sent), dns.TypeA)); err != nil {
+				t.Fatal(err)
+			}
+			sent++
 		}
-		if i%64 == 0 {
-			time.Sleep(5 * time.Millisecond)
-		}
-	}
-	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
-	for {
-		m, err := framed.ReadMsg()
-		if err != nil {
-			break
-		}
-		if m.Rcode == dns.RcodeRefused {
-			refused++
+		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		for {
+			m, err := framed.ReadMsg()
+			if err != nil {
+				break
+			}
+			if m.Rcode == dns.RcodeRefused {
+				refused++
+			}
 		}
 	}
 	close(release)
-	if refused == 0 || refused > maxInFlight {
-		t.Errorf("%d of %d refused", refused, 2*maxInFlight)
+	if refused == 0 || refused > sent-maxInFlight {
+		t.Errorf("%d of %d refused", refused, sent)
 	}
 }
 

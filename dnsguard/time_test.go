@@ -56,7 +56,7 @@ func bubble(t *testing.T, conf Config, test func(t *testing.T, up *pipeUpstream,
 	synctest.Test(t, func(t *testing.T) {
 		up := &pipeUpstream{script: func(_ string, q *dns.Msg) *dns.Msg { return reply(q, good) }}
 		conf.Dial = up.dial
-		conf.Public = testNets
+		conf.Public, conf.secondFamily = testNets, patience
 		if conf.Upstreams == nil {
 			conf.Upstreams = []string{"192.0.2.53"}
 		}
@@ -113,6 +113,7 @@ func TestTimeouts(t *testing.T) {
 
 func TestSecondUpstreamAfterADeadOne(t *testing.T) {
 	bubble(t, Config{Upstreams: []string{"192.0.2.1", "192.0.2.2"}}, func(t *testing.T, up *pipeUpstream, g *Guard) {
+		t.Helper()
 		up.script = func(address string, q *dns.Msg) *dns.Msg {
 			if address == "192.0.2.1:53" {
 				return nil
@@ -154,6 +155,7 @@ func TestTTLs(t *testing.T) {
 		{rcode: dns.RcodeSuccess, soa: "example.org. 30 IN SOA n. h. 1 2 3 4 900", ttl: 30},
 	} {
 		bubble(t, Config{}, func(t *testing.T, up *pipeUpstream, g *Guard) {
+			t.Helper()
 			up.script = func(_ string, q *dns.Msg) *dns.Msg {
 				m := reply(q, c.records...)
 				m.Rcode = c.rcode
@@ -187,6 +189,7 @@ func TestTTLs(t *testing.T) {
 // TestTTLRoundsUp: what still holds for a moment is not told to be over.
 func TestTTLRoundsUp(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, _ *pipeUpstream, g *Guard) {
+		t.Helper()
 		v := open(t, g, asked)
 		defer v.Close()
 		ask(t, v, asked, dns.TypeA)
@@ -200,6 +203,7 @@ func TestTTLRoundsUp(t *testing.T) {
 // TestPins holds how long an address stays a name's.
 func TestPins(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, up *pipeUpstream, g *Guard) {
+		t.Helper()
 		v := open(t, g, asked)
 		defer v.Close()
 		pinned := func(want ...string) {
@@ -241,6 +245,7 @@ func TestPins(t *testing.T) {
 // TestResolveWaitsForItsTurn slows a burst of new names down to the rate.
 func TestResolveWaitsForItsTurn(t *testing.T) {
 	bubble(t, Config{QPS: 10, Burst: 4, WildcardNames: 100}, func(t *testing.T, up *pipeUpstream, g *Guard) {
+		t.Helper()
 		v := open(t, g, "*.example.org")
 		defer v.Close()
 		up.script = func(_ string, q *dns.Msg) *dns.Msg {
@@ -287,6 +292,7 @@ func TestResolveWaitsForItsTurn(t *testing.T) {
 // TestRateRecovers: refused above the rate, served again at it.
 func TestRateRecovers(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, _ *pipeUpstream, g *Guard) {
+		t.Helper()
 		v := open(t, g, asked)
 		defer v.Close()
 		served := func(n int) (ok int) {

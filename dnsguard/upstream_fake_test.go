@@ -197,6 +197,10 @@ func pack(msgs ...*dns.Msg) [][]byte {
 	return out
 }
 
+// patience is what tests wait for something that must come, on a machine that
+// may have much else to do.
+const patience = 20 * time.Second
+
 // clock is a time that tests move.
 type clock struct {
 	mu sync.Mutex
@@ -272,6 +276,9 @@ func newLab(tb testing.TB, conf Config) *lab {
 	conf.Public = append(conf.Public, testNets...)
 	conf.Record = l.records.add
 	conf.now = l.clock.now
+	if conf.secondFamily == 0 {
+		conf.secondFamily = patience
+	}
 	guard, err := New(conf)
 	if err != nil {
 		tb.Fatal(err)
@@ -291,11 +298,11 @@ func (l *lab) session(tb testing.TB, id string, allow ...string) *View {
 }
 
 // ask puts one question to a view.
-func ask(t testing.TB, v *View, name string, qtype uint16) *dns.Msg {
-	t.Helper()
-	m := v.Answer(t.Context(), query(name, qtype), UDP)
+func ask(tb testing.TB, v *View, name string, qtype uint16) *dns.Msg {
+	tb.Helper()
+	m := v.Answer(tb.Context(), query(name, qtype), UDP)
 	if m == nil {
-		t.Fatalf("%s %s: no answer", name, dns.Type(qtype))
+		tb.Fatalf("%s %s: no answer", name, dns.Type(qtype))
 	}
 	return m
 }
@@ -310,8 +317,8 @@ func query(name string, qtype uint16) *dns.Msg {
 }
 
 // want checks the rcode and the data of an answer: addresses in order.
-func want(t testing.TB, m *dns.Msg, rcode int, data ...string) {
-	t.Helper()
+func want(tb testing.TB, m *dns.Msg, rcode int, data ...string) {
+	tb.Helper()
 	var got []string
 	for _, record := range m.Answer {
 		switch record := record.(type) {
@@ -324,7 +331,7 @@ func want(t testing.TB, m *dns.Msg, rcode int, data ...string) {
 		}
 	}
 	if m.Rcode != rcode || !slices.Equal(got, data) {
-		t.Fatalf("%s: got %s %q, want %s %q", m.Question[0].Name, rcodeText(m.Rcode), got, rcodeText(rcode), data)
+		tb.Fatalf("%s: got %s %q, want %s %q", m.Question[0].Name, rcodeText(m.Rcode), got, rcodeText(rcode), data)
 	}
 }
 

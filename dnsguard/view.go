@@ -66,6 +66,8 @@ func (v *View) Close() error {
 	return nil
 }
 
+// isClosed is asked again after a lookup: a session that ended meanwhile gets no
+// answer from it.
 func (v *View) isClosed() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -113,6 +115,8 @@ func (v *View) lookup(ctx context.Context, host policy.Host, qtype uint16) (foun
 	case <-fl.done:
 		return found{fl.finding, fl.ttl, false}, nil
 	case <-ctx.Done():
+		// The lookup goes on: others may wait for it, and its answer is cached
+		// for the client that asks again.
 		return found{}, ctx.Err()
 	case <-v.done:
 		return found{}, ErrClosed
@@ -130,6 +134,8 @@ func (v *View) start(ctx context.Context, key cacheKey, host policy.Host, qtype 
 		ttl := v.guard.clamp(f)
 		v.mu.Lock()
 		defer v.mu.Unlock()
+		// A closed view's lookup was cut short; its failure is not the name's, and
+		// another view of the session may still use the cache.
 		if !v.closed {
 			v.state.mu.Lock()
 			v.state.cache.put(key, f, ttl, v.now())
