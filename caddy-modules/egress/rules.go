@@ -139,7 +139,7 @@ func builtin(folder string) ([]policy.Rule, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read built-in list: %w", err)
 		}
-		list, err := policy.ParseList(f, "built-in configs/"+name)
+		list, err := policy.ParseList(f, "built-in "+configs.Source(name))
 		_ = f.Close() // an embedded file has nothing to lose
 		if err != nil {
 			return nil, fmt.Errorf("read built-in list: %w", err)
