@@ -168,6 +168,15 @@ func (a *appliance) accepts(config string) (ok bool, why string, err error) {
 	return err == nil, "", err
 }
 
+// loads is accepts with a real load.
+func (a *appliance) loads(config string) (ok bool, why string, err error) {
+	err = a.post("/load", config)
+	if r := (*refused)(nil); errors.As(err, &r) {
+		return false, r.message, nil
+	}
+	return err == nil, "", err
+}
+
 // sessionInfo is what the cases need to know of a session.
 type sessionInfo struct {
 	HTTP    string `json:"http"`
