@@ -15,7 +15,9 @@
 //	appliance  {"time":"…","type":"denied","session":"run-1",…}   as often as it happens
 //
 // The launcher says nothing after its hello. The connection is the lease: when
-// it ends, for whatever reason, the session ends with it.
+// it ends, for whatever reason, the session ends with it. Where the appliance is
+// the one to end it, its last line is the session_close event, whose code says
+// whether the listeners may be lent again.
 //
 // Both ends distrust the other as far as they can afford to. The peer's user is
 // asked of the kernel, never of the peer; a hello is bounded in bytes and in

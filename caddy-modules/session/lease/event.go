@@ -20,6 +20,16 @@ const (
 	EventDropped      = "dropped" // events were lost on this stream; count says how many
 )
 
+// How a session ended: the field "code" of its session_close event, beside a
+// "reason" for people. A launcher obeys EndRequested and lends its listeners no
+// more; after any other end, and after one without a word, it may.
+const (
+	EndRequested = CodeEnded // closed on request: final
+	EndClosing   = "closing" // the appliance is shutting down
+	EndFailed    = "failed"  // a listener failed
+	EndLeft      = "left"    // the launcher hung up
+)
+
 // Event is something that happened, flat on the wire: the three fields here
 // first, then Fields in the order of their names.
 type Event struct {

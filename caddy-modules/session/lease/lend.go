@@ -43,6 +43,7 @@ type Lease struct {
 	done    chan struct{}
 	reading sync.WaitGroup
 	dropped atomic.Uint64
+	end     string // set before done is closed
 }
 
 // Lend offers the pair to the appliance whose lease socket is at path and waits
@@ -162,6 +163,11 @@ func (l *Lease) read(br *bufio.Reader) {
 		if err := json.Unmarshal(line, &e); err != nil {
 			return
 		}
+		if e.Type == EventSessionClose {
+			// Kept apart from the queue, where it might find no room: whether to lend
+			// again hangs on it.
+			l.end = e.Text("code")
+		}
 		select {
 		case l.events <- e:
 		default:
@@ -204,6 +210,14 @@ func (l *Lease) Dropped() uint64 { return l.dropped.Load() }
 // Done is closed when the lease has ended, by Close or because the appliance
 // is gone.
 func (l *Lease) Done() <-chan struct{} { return l.done }
+
+// End says how the appliance ended the session, as one of the End constants, and
+// waits until the lease has ended. It is empty when the connection ended without
+// a word: the appliance was killed, or Close was called.
+func (l *Lease) End() string {
+	<-l.done
+	return l.end
+}
 
 // Close ends the lease and with it the session. The listeners are the caller's.
 func (l *Lease) Close() error {

@@ -27,6 +27,7 @@ const (
 	CodeNotConfigured  = "not_configured"  // no configuration governs
 	CodeNotFound       = "not_found"       // no such session
 	CodeUnavailable    = "unavailable"     // something the session needs cannot be had now
+	CodeEnded          = "ended"           // the session was ended on request: lending it again is pointless
 	CodeClosing        = "closing"         // the appliance is shutting down
 )
 
