@@ -164,6 +164,11 @@ func TestFailedReloads(t *testing.T) {
 			after:  func(t *testing.T) { chmod(t, r.run, 0o700) }, //nolint:thelper // one line
 			want:   "lets other users in",
 		},
+		{
+			name: "a missing app key",
+			more: `, "http": {"servers": {"git": {"listen": ["sandbox/git:80"], "routes": [{"handle": [{"handler": "git_gateway", "token": {"from": "github_app", "app_id": "1", "key_file": "/nonexistent/app.pem"}}]}]}}}`,
+			want: "read app key",
+		},
 		{name: "after all apps have started", admin: `, "config": {"persist": false, "load": {"module": "fail"}}`, want: errFail.Error()},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -182,6 +184,7 @@ func (app *App) generation() (*session.Generation, error) {
 	if err != nil {
 		return nil, err
 	}
+	app.tellDead(policies)
 	mode, err := parseSNI(app.SNI)
 	if err != nil {
 		return nil, err
@@ -199,13 +202,27 @@ func (app *App) generation() (*session.Generation, error) {
 	return &session.Generation{
 		Policies:      policies,
 		DefaultPolicy: name,
-		Resolver:      app.guard,
+		Resolver:      resolver{app.guard.Resolve},
 		Limits:        app.Timeouts.limits(),
 		SNI:           mode,
 		LocalHosts:    locals,
 		Log:           app.log,
 		Emit:          app.emit,
 	}, nil
+}
+
+// tellDead logs the rules that a deny list closes. They are no mistake, since
+// that is how a host is taken out of an imported list, and still worth knowing.
+func (app *App) tellDead(policies map[string]*policy.Set) {
+	const most = 10
+	for _, name := range slices.Sorted(maps.Keys(policies)) {
+		for i, d := range policies[name].Dead() {
+			if i == most {
+				break
+			}
+			app.log.LogAttrs(app.ctx, slog.LevelInfo, "rule opens nothing", slog.String("policy", name), slog.String("reason", d.Reason))
+		}
+	}
 }
 
 // Interface guards
