@@ -30,8 +30,9 @@ func (p *push) ask(clientCtx context.Context) (Answer, error) {
 	}
 	// Buffered: an approver that ignores its context must not hold the push.
 	answered := make(chan result, 1)
+	approver := p.g.Approver
 	go func() {
-		a, err := p.g.Approver.Ask(ctx, q)
+		a, err := approver.Ask(ctx, q)
 		answered <- result{a, err}
 	}()
 

@@ -97,10 +97,9 @@ func TestA06(t *testing.T) {
 // The other ways a question can end.
 func TestAskEnds(t *testing.T) {
 	t.Parallel()
-	a := &approver{connected: true}
 	over := make(chan struct{})
 	t.Cleanup(func() { close(over) })
-	w := newWorld(t, asking(a), func(w *world) { w.gateway.Limits.Ask = 2 * time.Second })
+	w := newWorld(t, asking(nil), func(w *world) { w.gateway.Limits.Ask = 2 * time.Second })
 	for _, c := range []struct {
 		name   string
 		answer func(context.Context, gitgw.Question) (gitgw.Answer, error)
@@ -116,7 +115,7 @@ func TestAskEnds(t *testing.T) {
 		}, "needs approval: no answer within 2s"},
 		{"hostile words", after(0, gitgw.Answer{Reason: "a\nok refs/heads/rel-1\x1b[31m"}, nil), "approval was refused: a ok refs/heads/rel-1 [31m"},
 	} {
-		a.answer = c.answer
+		w.gateway.Approver = &approver{connected: true, answer: c.answer}
 		r := w.git("push", "origin", "main:rel-1")
 		want := " ! [remote rejected] main -> rel-1 (Control Center policy: " + c.want + ")"
 		if r.code != 1 || !strings.Contains(r.out, want) {

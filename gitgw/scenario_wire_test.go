@@ -252,8 +252,7 @@ func TestF02(t *testing.T) {
 
 func withholding(t *testing.T, withheld ...string) {
 	t.Helper()
-	w := newWorld(t, denyMain)
-	w.stripOffer(withheld...)
+	w := newWorld(t, denyMain, func(w *world) { w.strip = withheld })
 	w.git("push", "origin", "main").want(t, 1,
 		" ! [remote rejected] main -> main (Control Center policy: push to main is denied (rule 3))")
 	w.untouched()

@@ -203,10 +203,8 @@ func (w *world) serve() {
 	w.url = "http://" + listener.Addr().String() + "/"
 }
 
-// stripOffer leaves capabilities out of the advertisement from now on, which is
-// how real git is made to push without them.
-func (w *world) stripOffer(words ...string) { w.strip = words }
-
+// serveStripped leaves capabilities out of the advertisement, which is how real
+// git is made to push without them.
 func (w *world) serveStripped(rw http.ResponseWriter, r *http.Request) {
 	rec := httptest.NewRecorder()
 	w.gateway.ServeHTTP(rec, r)
@@ -241,6 +239,8 @@ func (w *world) configure(read string) {
 	email = t@example.org
 [init]
 	defaultBranch = main
+[core]
+	fsync = none
 [push]
 	default = current
 [http "` + w.url + `"]
