@@ -82,7 +82,7 @@ func (v *View) judge(ctx context.Context, q question) *answer {
 		return localhost(q.qtype)
 	case kindReverse:
 		return v.reverse(q)
-	case kindSpecial:
+	case kindSpecial, kindSingle:
 		// A local host may have a name that never leaves, like git.internal.
 		if _, local := g.localHosts[q.host]; !local || !v.fake {
 			return &answer{rcode: dns.RcodeNameError, verdict: Deny, reason: reasonSpecial, detail: q.why, ttl: g.conf.NegTTL}

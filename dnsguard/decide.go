@@ -19,8 +19,7 @@ type RefusedError struct {
 	Reason string // as in Record
 	Detail string // one line of printable ASCII for a person
 	// Decision is the policy's, where it was the policy that refused. Where the
-	// guard's own rules did, it is a refusal with the code policy_gone, the
-	// nearest there is, and Detail for its reason.
+	// guard's own rules did, it is one with the code name_refused.
 	Decision policy.Decision
 	// Addrs are the refused addresses, when there were any.
 	Addrs []netip.Addr
@@ -31,15 +30,11 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("refuse to look up %q: %s", shown(e.Name), e.Detail)
 }
 
-// PolicyDecision is Decision, for a caller that reports refusals as such without
-// knowing this package.
-func (e *RefusedError) PolicyDecision() policy.Decision { return e.Decision }
-
 // refused makes the error of a refusal by the guard's own rules.
 func refused(s subject, reason, detail string) *RefusedError {
 	e := &RefusedError{Name: s.name, Reason: reason, Detail: detail}
 	if target, err := policy.NewTarget(s.host, lookupPorts[0], policy.SchemeTCP); err == nil {
-		e.Decision = policy.Closed(detail).Decide(target)
+		e.Decision = policy.RefuseName(target, detail)
 	}
 	return e
 }

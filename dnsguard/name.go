@@ -54,6 +54,7 @@ const (
 	kindLocalhost             // answered here with loopback (RFC 6761 §6.3)
 	kindReverse               // answered here from the session's own pins
 	kindSpecial               // never leaves: no unicast DNS server may know it
+	kindSingle                // one label: leaves only where a rule has it verbatim, and a proxy asks
 )
 
 // special holds the top-level domains that must not reach a unicast resolver,
@@ -79,11 +80,12 @@ func classify(name string) (kind, string) {
 		return kindLocalhost, "localhost is answered here"
 	case strings.HasSuffix(name, ".in-addr.arpa"), strings.HasSuffix(name, ".ip6.arpa"):
 		return kindReverse, "reverse names are answered here"
-	case len(last) == len(name):
-		return kindSpecial, "a single label is never forwarded"
 	}
 	if why, ok := special[last]; ok {
 		return kindSpecial, why
+	}
+	if len(last) == len(name) {
+		return kindSingle, "a single label is not forwarded for a program that asks by itself"
 	}
 	return kindGlobal, ""
 }

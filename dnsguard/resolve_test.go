@@ -42,7 +42,7 @@ func byType(v4, v6 []string) func(q *dns.Msg, proto string) [][]byte {
 
 func TestResolve(t *testing.T) {
 	l := newLab(t, Config{})
-	v := l.session(t, "s", "a.example.com", "*.wild.example.com", "ssh.example.com 22 2222", "db.example.com 5432", "Localhost private", "dns.google")
+	v := l.session(t, "s", "a.example.com", "*.wild.example.com", "ssh.example.com 22 2222", "db.example.com 5432", "Localhost private", "dns.google", "intranet")
 	for _, c := range []struct {
 		name   string
 		v4, v6 []string
@@ -55,6 +55,7 @@ func TestResolve(t *testing.T) {
 		{"ssh.example.com", []string{"203.0.113.1"}, nil, addrs("203.0.113.1")},
 		{"db.example.com", []string{"203.0.113.1"}, nil, addrs("203.0.113.1")},
 		{"localhost", []string{"203.0.113.1"}, nil, addrs("127.0.0.1", "::1")},
+		{"intranet", []string{"203.0.113.1"}, nil, addrs("203.0.113.1")}, // verbatim in the list
 	} {
 		l.clock.pass(time.Hour)
 		l.up.say(byType(c.v4, c.v6))
@@ -69,7 +70,8 @@ func TestResolve(t *testing.T) {
 		{"sub.a.example.com", "not_allowed"},
 		{"wild.example.com", "not_allowed"},
 		{"metadata.google.internal", reasonSpecial},
-		{"printer", reasonSpecial},
+		{"printer", "not_allowed"},
+		{"local", reasonSpecial},
 		{"127.0.0.1", reasonSpecial},
 		{"0x7f.1", reasonSpecial},
 		{"1.0.0.127.in-addr.arpa", reasonSpecial},
@@ -84,7 +86,7 @@ func TestResolve(t *testing.T) {
 		l.records.take()
 		got, err := v.Resolve(t.Context(), c.name)
 		refusal := new(RefusedError)
-		if got != nil || !errors.As(err, &refusal) || refusal.Reason != c.reason || refusal.Detail == "" || refusal.PolicyDecision().Allowed {
+		if got != nil || !errors.As(err, &refusal) || refusal.Reason != c.reason || refusal.Detail == "" || refusal.Decision.Allowed {
 			t.Errorf("%q: %v, %v, want the reason %s", c.name, got, err, c.reason)
 		}
 		if n := len(l.up.queries()); n != 0 {
@@ -404,7 +406,7 @@ func TestGuardResolve(t *testing.T) {
 		t.Error(got, err)
 	}
 	l.up.queries()
-	for _, name := range []string{"printer", "nas.local", "dns.google", "127.1", "a b.example.com"} {
+	for _, name := range []string{"local", "nas.local", "dns.google", "127.1", "a b.example.com"} {
 		if got, err := l.Resolve(t.Context(), name); !errors.As(err, new(*RefusedError)) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}

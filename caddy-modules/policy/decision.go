@@ -20,6 +20,7 @@ const (
 	AddressClass               // the address is of a class that no rule opens here
 	NetworkOff                 // the session has no network
 	PolicyGone                 // the session has no policy any more
+	NameRefused                // the lists allow the name, the rules of DNS do not
 )
 
 var codeNames = [...]string{
@@ -32,6 +33,7 @@ var codeNames = [...]string{
 	AddressClass:   "address_class",
 	NetworkOff:     "network_off",
 	PolicyGone:     "policy_gone",
+	NameRefused:    "name_refused",
 }
 
 // String is snake_case and stable.
@@ -64,7 +66,14 @@ type Decision struct {
 	class  Class
 	ports  []grant // of PortNotAllowed
 	near   *entry  // the wildcard whose apex was asked for
-	closed string  // the reason of a closed Set
+	closed string  // the reason of a closed Set, or of a refused name
+}
+
+// RefuseName is the decision of a resolver about a name that the lists allow and
+// that it must not ask for: a name that never leaves the host, a budget that is
+// spent. The reason is one sentence without the name.
+func RefuseName(t Target, reason string) Decision {
+	return Decision{Code: NameRefused, target: t, closed: printable(reason)}
 }
 
 // Target is what was asked.
@@ -101,7 +110,7 @@ func (d Decision) sentence() string {
 		return t + d.unreachable()
 	case NetworkOff:
 		return t + " is refused: " + d.closed + "; start it with network access to reach anything"
-	case PolicyGone:
+	case PolicyGone, NameRefused:
 		return t + " is refused: " + d.closed
 	case NotAllowed:
 		fallthrough
