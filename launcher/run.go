@@ -92,6 +92,7 @@ type launch struct {
 	*request
 	say     *talker
 	signals *signals
+	options sandbox.Options
 	refused refusals
 }
 
@@ -116,7 +117,7 @@ func (l *launch) run() (int, error) {
 	}
 	who := l.identity(facts)
 
-	p, err := sandbox.Start(ctx, facts, sandbox.Options{})
+	p, err := sandbox.Start(ctx, facts, l.options)
 	if err != nil {
 		return 0, err
 	}

@@ -26,8 +26,23 @@ type refusals struct {
 }
 
 type refused struct {
-	what, why string
-	count     uint64
+	kind, what, why string
+	count           uint64
+}
+
+// String is one line. Most reasons begin with what was refused and need not be told.
+func (r *refused) String() string {
+	text := r.kind
+	if r.count > 1 {
+		text += fmt.Sprintf(" %d times", r.count)
+	}
+	if !strings.HasPrefix(r.why, r.what) || r.what == "" {
+		text += ": " + r.what
+	}
+	if r.why != "" {
+		text += ": " + r.why
+	}
+	return text
 }
 
 // add takes an event that is a refusal, and no other.
@@ -45,11 +60,12 @@ func (r *refusals) add(e lease.Event) {
 	if n, ok := e.Fields["count"].(float64); ok && n >= 1 {
 		count = uint64(n)
 	}
-	what = kind + ": " + printable(what)
+	what = printable(what)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if known := r.by[what]; known != nil {
+	key := kind + " " + what
+	if known := r.by[key]; known != nil {
 		known.count += count
 		return
 	}
@@ -60,8 +76,8 @@ func (r *refusals) add(e lease.Event) {
 	if r.by == nil {
 		r.by = map[string]*refused{}
 	}
-	r.by[what] = &refused{what: what, why: printable(why), count: count}
-	r.order = append(r.order, what)
+	r.by[key] = &refused{kind: kind, what: what, why: printable(why), count: count}
+	r.order = append(r.order, key)
 }
 
 // print writes the summary: at most maxShown refusals and every change.
@@ -69,20 +85,13 @@ func (r *refusals) print(w io.Writer, changes []sandbox.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rest := r.more
-	for i, what := range r.order {
-		d := r.by[what]
+	for i, key := range r.order {
+		d := r.by[key]
 		if i >= maxShown {
 			rest += d.count
 			continue
 		}
-		line := d.what
-		if d.count > 1 {
-			line += fmt.Sprintf(" (%d times)", d.count)
-		}
-		if d.why != "" {
-			line += ": " + d.why
-		}
-		fmt.Fprintln(w, "postern:", line)
+		fmt.Fprintln(w, "postern:", d)
 	}
 	if rest > 0 {
 		fmt.Fprintf(w, "postern: and %d refusals of other targets\n", rest)
