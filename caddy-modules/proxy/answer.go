@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 )
 
 var errNotWanted = errors.New("the content was not wanted")
@@ -74,21 +73,18 @@ func (x *exchange) interim(resp *http.Response) error {
 // answer writes the final answer. It says whether the client may go on.
 func (x *exchange) answer(resp *http.Response) bool {
 	f := x.f
-	x.end.Cause = CauseError
+	x.cause = CauseError
 	if x.sent != nil && x.sent.begin() {
 		f.req.close = true
 	}
 	head, body := x.frame(resp)
 	n, err := x.copyBody(head, resp, body)
 	x.stopLooking()
-	x.end.BytesDown = n
+	x.bytesDown = n
 	if err != nil {
 		_ = x.stopSending() // what broke is known
 		if x.late.Load() {
-			x.end.Cause = CauseIdle
-		}
-		if _, cut := f.usable(x.up.route); cut != nil {
-			x.end.Cause, x.end.Decision = CauseRevoked, *cut
+			x.cause = CauseIdle
 		}
 		// What was cut off must not look complete, and an answer that ends
 		// with the connection has no other way to say so.
@@ -96,7 +92,7 @@ func (x *exchange) answer(resp *http.Response) bool {
 		return false
 	}
 	sent := x.finishSending()
-	x.end.Cause = CauseDone
+	x.cause = CauseDone
 	if resp.Close || x.up.local || !sent || x.up.in.Buffered() > 0 {
 		f.dropUpstream()
 	}
@@ -272,40 +268,4 @@ func lists(list []string, name string) bool {
 		}
 	}
 	return false
-}
-
-// checkSwitch lets an upstream switch to what was asked for and to nothing else.
-func (x *exchange) checkSwitch(resp *http.Response) error {
-	up := resp.Header["Upgrade"]
-	if !x.f.req.upgrade || len(up) != 1 || !strings.EqualFold(up[0], "websocket") || !lists(resp.Header["Connection"], "Upgrade") {
-		return errors.New("it switches to a protocol that was not asked for")
-	}
-	return nil
-}
-
-// switchProtocols passes the 101 on and relays what follows as a tunnel. Bytes
-// that either side sent ahead come first.
-func (x *exchange) switchProtocols(resp *http.Response) {
-	f := x.f
-	f.s.count.tunnels.Add(1)
-	f.s.count.openTunnels.Add(1)
-	defer f.s.count.openTunnels.Add(-1)
-	f.mu.Lock()
-	x.up.tunnel = true
-	f.mu.Unlock()
-	x.end.Cause = CauseError
-	b := appendStatus(x.out[:0], resp)
-	b = x.appendFields(b, resp)
-	b = append(b, "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
-	ahead, err := x.up.in.Peek(x.up.in.Buffered())
-	if err != nil {
-		return
-	}
-	down := int64(len(ahead))
-	if _, err := f.client.Write(append(b, ahead...)); err != nil {
-		return
-	}
-	_ = f.client.SetDeadline(time.Time{})
-	x.end.BytesUp, x.end.BytesDown, x.end.Cause = f.exchangeBytes(x.up.route)
-	x.end.BytesDown += down
 }

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"net/http"
 	"strings"
 )
 
@@ -130,7 +129,7 @@ func (d *chunkDecoder) size(line []byte) error {
 	if !isFieldValue(string(ext)) {
 		return bad("control byte in a chunk extension")
 	}
-	d.left = int64(size) //nolint:gosec // 15 hex digits fit
+	d.left = int64(size)
 	// The same allowance as net/http: a chunk may carry extensions worth 16
 	// bytes and twice its data, what is beyond adds up.
 	d.excess = max(0, d.excess+int64(len(line)+2)-16-2*d.left)
@@ -238,38 +237,4 @@ func hexValue(c byte) byte {
 	default:
 		return c - 'A' + 10
 	}
-}
-
-// isHopByHop names the fields that end at this proxy: those of RFC 9110 section
-// 7.6.1, everything Proxy-*, what carries h2c, and those with which a client
-// could steer a further proxy.
-func isHopByHop(name string) bool {
-	const proxy = "Proxy-"
-	if len(name) >= len(proxy) && strings.EqualFold(name[:len(proxy)], proxy) {
-		return true
-	}
-	switch len(name) {
-	case 2, 7, 10, 13, 14, 17, 22:
-	default:
-		return false // none of those below has such a length
-	}
-	for _, n := range hopByHop {
-		if strings.EqualFold(n, name) {
-			return true
-		}
-	}
-	return false
-}
-
-var hopByHop = [...]string{
-	"Connection", "Keep-Alive", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "HTTP2-Settings",
-	"X-Upstream-Https-Proxy", "X-Unix-Socket",
-}
-
-// statusOf is the status for a request that could not be read.
-func statusOf(err error) int {
-	if e, ok := err.(*headError); ok { //nolint:errorlint // made and returned in this package, never wrapped
-		return e.status
-	}
-	return http.StatusBadRequest
 }

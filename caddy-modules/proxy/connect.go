@@ -24,78 +24,64 @@ func (f *flow) connect() bool {
 		return f.malformed(err)
 	}
 	f.dropUpstream() // of a plain request before
-	begun := time.Now()
 	r, err := f.open(t)
 	if err != nil {
 		answer := f.failed(ProtoConnect, t, err)
 		answer.close = f.req.close
 		return f.say(answer)
 	}
-	f.tunnel(r, ProtoConnect, established, begun)
+	f.tunnel(r, ProtoConnect, established)
 	return false
 }
 
 // tunnel tells the client that it is connected, looks at the ClientHello where
-// one is due, and relays until the end.
-func (f *flow) tunnel(r *route, proto Proto, welcome []byte, begun time.Time) {
+// one is due, and relays until the end. It keeps little on its stack: a tunnel
+// may be idle for hours, and there may be thousands.
+func (f *flow) tunnel(r *route, proto Proto, welcome []byte) {
 	f.s.count.tunnels.Add(1)
 	f.s.count.openTunnels.Add(1)
 	defer f.s.count.openTunnels.Add(-1)
 	f.mu.Lock()
 	r.tunnel = true
 	f.mu.Unlock()
-	end := Record{
-		Kind: KindClose, Proto: proto, Target: r.target, Decision: r.decision,
-		Addr: r.addr, Local: r.local, Cause: CauseError,
-	}
 	f.watch.stage(farewell, func() { f.abort(CauseError) })
-	decision := end
-	decision.Kind, decision.Cause = KindDecision, ""
 	_, err := f.client.Write(welcome)
-	goOn := err == nil && f.checkHello(r, &decision)
+	goOn := err == nil && f.checkHello(r)
 	// One decision in any case: refused for its hello, or allowed, even when
 	// the client was gone before it could be told.
-	f.record(decision)
-	end.SNI, end.Hello, end.Decision = decision.SNI, decision.Hello, decision.Decision
+	f.recordDecision(r, proto)
+	var up, down int64
+	cause := CauseError
 	switch {
 	case goOn:
-		end.BytesUp, end.BytesDown, end.Cause = f.exchangeBytes(r)
-	case !decision.Decision.Allowed:
-		end.Cause = CauseRefused
-		f.refuseHello(decision.Hello)
+		up, down, cause = f.exchangeBytes(r)
+	case !r.decision.Allowed:
+		cause = CauseRefused
+		f.refuseHello(r.hello)
 	case err == nil:
-		end.Cause = CauseDone
+		cause = CauseDone
 	}
-	if cause, by := f.why(); cause != "" {
-		end.Cause = cause
-		if cause == CauseRevoked {
-			end.Decision = by
-		}
-	}
-	end.Duration = time.Since(begun)
-	f.s.count.up.Add(end.BytesUp)
-	f.s.count.down.Add(end.BytesDown)
-	f.record(end)
+	f.recordClose(r, proto, r.begun, up, down, cause)
 }
 
-// checkHello judges the ClientHello of a tunnel that owes one. It fills the
-// record in and gives false when the tunnel must end.
-func (f *flow) checkHello(r *route, d *Record) bool {
+// checkHello judges the ClientHello of a tunnel that owes one, writes the verdict
+// into r, and gives false when the tunnel must end.
+func (f *flow) checkHello(r *route) bool {
 	if r.local || r.decision.TCP || r.target.Scheme() != policy.SchemeTLS || f.s.SNI == SNIOff {
 		return true
 	}
 	var left bool
-	d.Hello, d.SNI, left = f.awaitHello(r.target.Host())
+	r.hello, r.sni, left = f.awaitHello(r.target.Host())
 	switch {
-	case !d.Hello.Refuses():
+	case !r.hello.Refuses():
 		// A client that left without a byte was only asking whether the port
 		// is open.
 		return !left
 	case f.s.SNI == SNILog:
-		f.s.log.Warn("tunnel would be refused", slog.String("target", r.target.String()), slog.String("reason", d.Hello.String()))
+		f.s.log.Warn("tunnel would be refused", slog.String("target", r.target.String()), slog.String("reason", r.hello.String()))
 		return true
 	}
-	d.Decision.Allowed = false
+	r.decision.Allowed = false
 	f.s.count.denied.Add(1)
 	return false
 }
@@ -161,6 +147,7 @@ func (f *flow) exchangeBytes(r *route) (up, down int64, cause Cause) {
 	}
 	f.in.discard(len(f.in.bytes()))
 	f.in.release()
+	f.req = request{} // nothing of the head is needed any more
 	u, down, err := relay(f.client, r.conn, &f.watch)
 	if err != nil {
 		return up + u, down, CauseError

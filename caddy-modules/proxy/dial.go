@@ -129,7 +129,13 @@ func (g *Gate) attempt(ctx context.Context, t policy.Target, a netip.Addr) (*net
 		KeepAlive: -1,
 		Control:   g.control(t, a),
 	}
-	return dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, netip.AddrPortFrom(a, t.Port()))
+	// Not DialTCP: given no local address it binds one, and then the kernel
+	// cannot use a local port for two destinations.
+	conn, err := dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(a, t.Port()).String())
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
 }
 
 // control is the last check, made with what the kernel is about to connect to

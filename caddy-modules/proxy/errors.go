@@ -12,7 +12,7 @@ import (
 )
 
 // Denied is a refusal by policy.
-type Denied struct {
+type Denied struct { //nolint:errname // the word of the policy, not of a mishap
 	Target   policy.Target
 	Decision policy.Decision
 }
@@ -20,8 +20,8 @@ type Denied struct {
 func (e *Denied) Error() string { return "denied by policy: " + e.Decision.Reason() }
 
 func isDenied(err error) bool {
-	var denied *Denied
-	return errors.As(err, &denied)
+	_, ok := errors.AsType[*Denied](err)
+	return ok
 }
 
 // Op is the step of reaching an upstream that failed.
@@ -54,33 +54,31 @@ var (
 // asDialError leaves a refusal by policy what it is, wherever it was found: the
 // last check runs inside the dialler and comes back wrapped by it.
 func asDialError(ctx context.Context, t policy.Target, err error) error {
-	var denied *Denied
-	if errors.As(err, &denied) {
+	if denied, ok := errors.AsType[*Denied](err); ok {
 		return denied
 	}
-	var already *DialError
-	if errors.As(err, &already) {
+	if already, ok := errors.AsType[*DialError](err); ok {
 		return already
 	}
 	return &DialError{Target: t, Op: OpConnect, Err: err, Late: isLate(ctx, err)}
 }
 
 func isLate(ctx context.Context, err error) bool {
-	var timeout net.Error
+	timeout, ok := errors.AsType[net.Error](err)
 	return errors.Is(ctx.Err(), context.DeadlineExceeded) ||
 		errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.As(err, &timeout) && timeout.Timeout() ||
+		ok && timeout.Timeout() ||
 		errors.Is(err, syscall.ETIMEDOUT)
 }
 
 // code is the stable word for a failure, in the header Postern-Reason.
 func (e *DialError) code() string {
-	var dns *net.DNSError
+	dns, isDNS := errors.AsType[*net.DNSError](e.Err)
 	switch {
 	case e.Op == OpLookup && e.Late:
 		return "lookup_timeout"
-	case e.Op == OpLookup && errors.As(e.Err, &dns) && dns.IsNotFound, errors.Is(e.Err, errNoAddress):
+	case e.Op == OpLookup && isDNS && dns.IsNotFound, errors.Is(e.Err, errNoAddress):
 		return "name_not_found"
 	case e.Op == OpLookup:
 		return "lookup_failed"

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -42,6 +41,10 @@ type route struct {
 	decision policy.Decision
 	local    bool
 	tunnel   bool // bytes are relayed blindly, so revoking it ends the client too
+	begun    time.Time
+	// What the ClientHello of a tunnel came to.
+	hello HelloVerdict
+	sni   string
 	// cut is the decision of the Recheck that closed a route of plain requests.
 	cut *policy.Decision
 }
@@ -70,7 +73,7 @@ func (f *flow) open(t policy.Target) (*route, error) {
 	limit := f.s.limits.Dial
 	// The dial has its own limit; this one only covers a dial that ignores it.
 	f.watch.stage(limit+farewell, func() { f.abort(CauseError) })
-	r := &route{target: t}
+	r := &route{target: t, begun: time.Now()}
 	if dial := f.local(t); dial != nil {
 		ctx, cancel := context.WithTimeout(f.s.ctx, limit)
 		defer cancel()
@@ -79,14 +82,21 @@ func (f *flow) open(t policy.Target) (*route, error) {
 			return nil, asDialError(ctx, t, err)
 		}
 		r.conn, r.local, r.decision = conn, true, localDecision
-		return r, f.attach(r)
+		return r, f.attach(r, nil)
 	}
-	conn, opened, err := f.s.Gate.open(f.s.ctx, t, limit)
-	if err != nil {
+	set := f.s.Gate.policy()
+	// In a goroutine of its own: lookup and dial run deep, and a stack that has
+	// grown for them would be held for the life of the tunnel.
+	done := make(chan error, 1)
+	go func() {
+		conn, opened, err := f.s.Gate.open(f.s.ctx, t, set, limit)
+		r.conn, r.addr, r.decision = conn, opened.Addr, opened.Decision
+		done <- err
+	}()
+	if err := <-done; err != nil {
 		return nil, err
 	}
-	r.conn, r.addr, r.decision = conn, opened.Addr, opened.Decision
-	return r, f.attach(r)
+	return r, f.attach(r, set)
 }
 
 // localDecision stands in a record for a target that no policy judged.
@@ -104,10 +114,10 @@ func (f *flow) local(t policy.Target) func(context.Context) (net.Conn, error) {
 	return dial
 }
 
-// attach makes r the flow's route. The policy may have changed between the
-// gate's look at it and now, with Recheck already past this flow; so it is asked
-// once more now that Recheck would find it.
-func (f *flow) attach(r *route) error {
+// attach makes r the flow's route. The policy may have changed since asked
+// was, with Recheck already past this flow; then it is asked
+// once more, now that Recheck would find it.
+func (f *flow) attach(r *route, asked *policy.Set) error {
 	f.mu.Lock()
 	if f.ended {
 		f.mu.Unlock()
@@ -116,7 +126,11 @@ func (f *flow) attach(r *route) error {
 	}
 	f.route = r
 	f.mu.Unlock()
-	if d, ok := r.judge(f.s.Gate.policy()); !ok {
+	now := f.s.Gate.policy()
+	if now == asked {
+		return nil
+	}
+	if d, ok := r.judge(now); !ok {
 		f.drop()
 		return &Denied{Target: r.target, Decision: d}
 	}
@@ -185,13 +199,6 @@ func (f *flow) abort(cause Cause) {
 	_ = f.client.Close()
 }
 
-// why is the cause that ended the flow from outside, "" for none.
-func (f *flow) why() (Cause, policy.Decision) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.cause, f.by
-}
-
 // usable says that r is still what the flow is connected to, and the decision
 // that took it away otherwise.
 func (f *flow) usable(r *route) (bool, *policy.Decision) {
@@ -231,100 +238,4 @@ func reset(c net.Conn) {
 		_ = tcp.SetLinger(0)
 	}
 	_ = c.Close()
-}
-
-// say writes an answer of the proxy itself. It says whether the client can be
-// asked for another request.
-func (f *flow) say(r reply) bool {
-	r.head = f.req.method == "HEAD"
-	f.watch.stage(farewell, func() { f.abort(CauseError) })
-	b := getLarge()
-	defer putLarge(b)
-	_, err := f.client.Write(r.append(b[:0]))
-	if err != nil {
-		return false
-	}
-	if r.close {
-		f.linger()
-	}
-	return !r.close
-}
-
-// linger lets the client read the last answer. Closing while it still sends
-// would make the kernel reset the connection, and throw away what the client has
-// not read yet.
-func (f *flow) linger() {
-	const most, patience = 256 << 10, time.Second
-	if cw, ok := f.client.(closeWriter); !ok || cw.CloseWrite() != nil {
-		return
-	}
-	f.watch.stage(patience, f.stopReading)
-	_ = f.client.SetReadDeadline(time.Time{})
-	b := getSmall()
-	defer putSmall(b)
-	for n := 0; n < most; {
-		m, err := f.client.Read(b[:])
-		if err != nil {
-			return
-		}
-		n += m
-	}
-}
-
-type closeWriter interface{ CloseWrite() error }
-
-// malformed answers what could not be read.
-func (f *flow) malformed(err error) bool {
-	f.noteMalformed(err)
-	return f.say(malformedReply(err))
-}
-
-func (f *flow) noteMalformed(err error) {
-	f.s.count.malformed.Add(1)
-	f.s.log.Debug("malformed request", slog.String("client", f.clientName()), slog.String("error", printable(err.Error())))
-}
-
-func (f *flow) clientName() string {
-	if f.name == "" {
-		f.name = "unknown"
-		if a := f.client.RemoteAddr(); a != nil && a.String() != "" {
-			f.name = a.String()
-		}
-	}
-	return f.name
-}
-
-// record hands a record to whoever asked for records.
-func (f *flow) record(r Record) {
-	if f.s.Gate.Record == nil {
-		return
-	}
-	r.Time = time.Now()
-	r.Client = f.clientName()
-	f.s.Gate.Record(r)
-}
-
-// failed counts and records why a target was not opened, and gives the answer
-// for it.
-func (f *flow) failed(proto Proto, t policy.Target, err error) reply {
-	var denied *Denied
-	if errors.As(err, &denied) {
-		f.s.count.denied.Add(1)
-		f.record(Record{Kind: KindDecision, Proto: proto, Target: t, Decision: denied.Decision})
-		return deniedReply(verdict{target: t, decision: denied.Decision})
-	}
-	f.s.count.failed.Add(1)
-	var dial *DialError
-	if !errors.As(err, &dial) {
-		dial = &DialError{Target: t, Op: OpConnect, Err: err}
-	}
-	// The policy allowed it, and the trail says so; why nothing came of it is
-	// the network's business and in the log.
-	r := Record{Kind: KindDecision, Proto: proto, Target: t, Decision: localDecision, Local: f.local(t) != nil}
-	if !r.Local {
-		r.Decision = f.s.Gate.policy().Decide(t)
-	}
-	f.record(r)
-	f.s.log.Info("upstream not reached", slog.String("target", t.String()), slog.String("reason", dial.code()), slog.String("error", printable(dial.Error())))
-	return failedReply(dial)
 }

@@ -25,8 +25,9 @@ type exchange struct {
 	sent *sender // content that did not fit beside the head, nil for none
 	late atomic.Bool
 	lookout
-	// end collects the record of the end.
-	end Record
+	// What the trail says of it: content bytes both ways, and why it ended.
+	bytesUp, bytesDown int64
+	cause              Cause
 }
 
 // forward answers a plain request. It says whether the client may send another.
@@ -49,6 +50,7 @@ func (f *flow) forward() bool {
 func (x *exchange) run() bool {
 	f := x.f
 	begun := time.Now()
+	//nolint:bodyclose // closing would read the rest of an endless body; the connection is closed instead
 	resp, opened, err := x.request()
 	if !opened {
 		if errors.Is(err, errEnded) {
@@ -74,16 +76,7 @@ func (x *exchange) run() bool {
 	if !again && f.up != nil {
 		f.dropUpstream()
 	}
-	x.end.Kind, x.end.Proto, x.end.Target, x.end.Duration = KindClose, ProtoHTTP, x.t, time.Since(begun)
-	if cause, by := f.why(); cause != "" {
-		x.end.Cause = cause
-		if cause == CauseRevoked {
-			x.end.Decision = by
-		}
-	}
-	f.s.count.up.Add(x.end.BytesUp)
-	f.s.count.down.Add(x.end.BytesDown)
-	f.record(x.end)
+	f.recordClose(x.up.route, ProtoHTTP, begun, x.bytesUp, x.bytesDown, x.cause)
 	return again
 }
 
@@ -99,11 +92,7 @@ func (x *exchange) request() (resp *http.Response, opened bool, err error) {
 		x.up = up
 		if !opened {
 			opened = true
-			x.end.Addr, x.end.Decision, x.end.Local = x.up.addr, x.up.decision, x.up.local
-			f.record(Record{
-				Kind: KindDecision, Proto: ProtoHTTP, Target: x.t,
-				Decision: x.up.decision, Addr: x.up.addr, Local: x.up.local,
-			})
+			f.recordDecision(up.route, ProtoHTTP)
 			x.out = f.req.appendHead(x.out, x.t, x.path)
 			if err := x.takeAhead(); err != nil {
 				return nil, true, err
@@ -141,7 +130,7 @@ func (x *exchange) takeAhead() error {
 		if len(data) == 0 {
 			break
 		}
-		x.end.BytesUp += int64(len(data))
+		x.bytesUp += int64(len(data))
 		if x.body.coding {
 			x.out = appendChunk(x.out, data)
 		} else {
@@ -168,15 +157,12 @@ func (x *exchange) broken(err error) bool {
 	sendErr := x.stopSending()
 	_, cut := f.usable(x.up.route)
 	_ = f.client.SetDeadline(time.Time{})
-	x.end.Cause = CauseError
-	var bad *headError
-	var syntax *policy.SyntaxError
+	x.cause = CauseError
+	bad, ok := errors.AsType[*headError](errors.Join(err, sendErr))
 	switch {
-	case errors.As(err, &bad), errors.As(sendErr, &bad):
+	case ok:
 		f.dropUpstream()
 		return f.malformed(bad)
-	case errors.As(err, &syntax):
-		return f.malformed(syntax)
 	case f.isEnded():
 		return false
 	case isDenied(err) || isDial(err):
@@ -185,13 +171,12 @@ func (x *exchange) broken(err error) bool {
 		answer.close = true
 		return f.say(answer)
 	case cut != nil:
-		x.end.Cause, x.end.Decision = CauseRevoked, *cut
 		f.s.count.denied.Add(1)
 		answer := deniedReply(verdict{target: x.t, decision: *cut})
 		answer.close = true
 		return f.say(answer)
 	case x.late.Load() && x.sent != nil && x.sent.reading.Load():
-		x.end.Cause = CauseIdle
+		x.cause = CauseIdle
 		f.s.count.malformed.Add(1)
 		return f.say(timeoutReply())
 	case errors.Is(sendErr, errClientGone), x.gone.Load():
@@ -199,7 +184,7 @@ func (x *exchange) broken(err error) bool {
 	}
 	dial := &DialError{Target: x.t, Op: OpExchange, Err: err, Late: x.late.Load() || errors.Is(err, os.ErrDeadlineExceeded)}
 	if dial.Late {
-		x.end.Cause = CauseIdle
+		x.cause = CauseIdle
 	}
 	f.s.count.failed.Add(1)
 	f.s.log.Info("exchange failed", slog.String("target", x.t.String()), slog.String("reason", dial.code()), slog.String("error", printable(err.Error())))
@@ -212,8 +197,8 @@ func (x *exchange) broken(err error) bool {
 var errClientGone = errors.New("the client closed the connection inside its content")
 
 func isDial(err error) bool {
-	var dial *DialError
-	return errors.As(err, &dial)
+	_, ok := errors.AsType[*DialError](err)
+	return ok
 }
 
 func (f *flow) isEnded() bool {

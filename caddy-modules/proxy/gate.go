@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -61,11 +62,10 @@ type Opened struct {
 // looked up, and a denied address never dialled.
 func (g *Gate) Open(ctx context.Context, t policy.Target) (*net.TCPConn, Opened, error) {
 	limits := g.Limits.withDefaults()
-	return g.open(ctx, t, limits.Dial)
+	return g.open(ctx, t, g.policy(), limits.Dial)
 }
 
-func (g *Gate) open(ctx context.Context, t policy.Target, limit time.Duration) (*net.TCPConn, Opened, error) {
-	set := g.policy()
+func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit time.Duration) (*net.TCPConn, Opened, error) {
 	d := set.Decide(t)
 	if !d.Allowed {
 		return nil, Opened{}, &Denied{Target: t, Decision: d}
@@ -114,8 +114,7 @@ func (g *Gate) resolve(ctx context.Context, t policy.Target) ([]netip.Addr, erro
 	addrs, err := g.Resolver.Resolve(ctx, t.Host().Name())
 	if err != nil {
 		// A resolver that refuses by policy is a refusal, not a failure.
-		var denied *Denied
-		if errors.As(err, &denied) {
+		if denied, ok := errors.AsType[*Denied](err); ok {
 			return nil, denied
 		}
 		return nil, &DialError{Target: t, Op: OpLookup, Err: err, Late: isLate(ctx, err)}
@@ -138,7 +137,7 @@ func vet(set *policy.Set, t policy.Target, answer []netip.Addr) ([]netip.Addr, p
 			return nil, d, &Denied{Target: t, Decision: d}
 		}
 		a = a.WithZone("").Unmap()
-		if !contains(addrs, a) {
+		if !slices.Contains(addrs, a) {
 			addrs = append(addrs, a)
 		}
 		if len(addrs) == 1 {
@@ -146,13 +145,4 @@ func vet(set *policy.Set, t policy.Target, answer []netip.Addr) ([]netip.Addr, p
 		}
 	}
 	return addrs, first, nil
-}
-
-func contains(addrs []netip.Addr, a netip.Addr) bool {
-	for _, b := range addrs {
-		if a == b {
-			return true
-		}
-	}
-	return false
 }

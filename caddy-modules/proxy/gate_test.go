@@ -36,28 +36,28 @@ func (r *stubResolver) Resolve(_ context.Context, name string) ([]netip.Addr, er
 	return out, r.err
 }
 
-func compile(t testing.TB, own policy.OwnFunc, allow ...string) *policy.Set {
-	t.Helper()
-	set, err := policy.Compile(policy.Lists{Allow: rules(t, allow...)}, own)
+func compile(tb testing.TB, own policy.OwnFunc, allow ...string) *policy.Set {
+	tb.Helper()
+	set, err := policy.Compile(policy.Lists{Allow: rules(tb, allow...)}, own)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return set
 }
 
-func target(t testing.TB, authority string) policy.Target {
-	t.Helper()
+func target(tb testing.TB, authority string) policy.Target {
+	tb.Helper()
 	out, err := tunnelTarget(authority)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return out
 }
 
 // refusesToDial fails the test when an address gets as far as the dialler.
-func refusesToDial(t testing.TB) func(context.Context, policy.Target, netip.Addr) (*net.TCPConn, error) {
+func refusesToDial(tb testing.TB) func(context.Context, policy.Target, netip.Addr) (*net.TCPConn, error) {
 	return func(_ context.Context, to policy.Target, a netip.Addr) (*net.TCPConn, error) {
-		t.Errorf("dialled %v for %v", a, to)
+		tb.Errorf("dialled %v for %v", a, to)
 		return nil, errors.New("dialled")
 	}
 }

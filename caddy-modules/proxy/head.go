@@ -2,10 +2,9 @@ package proxy
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
-	"math"
 	"net/http"
-	"strconv"
 	"strings"
 )
 
@@ -16,6 +15,14 @@ type headError struct {
 }
 
 func (e *headError) Error() string { return "read request: " + e.reason }
+
+// statusOf is the status for a request that could not be read.
+func statusOf(err error) int {
+	if e, ok := errors.AsType[*headError](err); ok {
+		return e.status
+	}
+	return http.StatusBadRequest
+}
 
 func bad(format string, args ...any) error {
 	return &headError{status: http.StatusBadRequest, reason: fmt.Sprintf(format, args...)}
@@ -200,18 +207,6 @@ func (r *request) unfold(line string) error {
 	return nil
 }
 
-// decides names the fields that say where a request ends or what becomes of it.
-func decides(name string) bool {
-	for _, n := range [...]string{
-		"Host", "Content-Length", "Transfer-Encoding", "Connection", "Proxy-Connection", "Upgrade", "Expect", "Trailer", "TE",
-	} {
-		if strings.EqualFold(name, n) {
-			return true
-		}
-	}
-	return false
-}
-
 // settle draws from the fields what the proxy must know: host, framing, what
 // becomes of the connection.
 func (r *request) settle() error {
@@ -334,76 +329,3 @@ func (r *request) asksWebSocket() bool {
 	}
 	return found
 }
-
-// parseLength takes digits only: no sign, no list, no blank (RFC 9110 section
-// 8.6 allows a list of equal values to be refused).
-func parseLength(value string) (int64, error) {
-	if value == "" || len(value) > 19 {
-		return 0, bad("malformed Content-Length")
-	}
-	for i := range len(value) {
-		if value[i] < '0' || value[i] > '9' {
-			return 0, bad("malformed Content-Length")
-		}
-	}
-	n, err := strconv.ParseUint(value, 10, 64)
-	if err != nil || n > math.MaxInt64 {
-		return 0, bad("malformed Content-Length")
-	}
-	return int64(n), nil
-}
-
-// isHostField takes what could be uri-host [":" port] (RFC 9110 section 7.2).
-// The field decides nothing here: a target in absolute-form overrides it (RFC
-// 9112 section 3.2.2). But one that holds two hosts, user information or a path
-// is an attempt at something.
-func isHostField(value string) bool {
-	for i := range len(value) {
-		switch c := value[i]; {
-		case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
-		case strings.IndexByte("-._:[]", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return true
-}
-
-// isFieldValue takes blanks, visible ASCII and bytes above it (RFC 9110 section
-// 5.5).
-func isFieldValue(value string) bool {
-	for i := range len(value) {
-		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
-}
-
-func isTokenText(s string) bool {
-	if s == "" {
-		return false
-	}
-	for i := range len(s) {
-		if !isToken(s[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// isToken is tchar of RFC 9110 section 5.6.2.
-func isToken(c byte) bool { return tokens[c] }
-
-var tokens = func() (t [256]bool) {
-	for c := byte('0'); c <= '9'; c++ {
-		t[c] = true
-	}
-	for c := byte('a'); c <= 'z'; c++ {
-		t[c], t[c-'a'+'A'] = true, true
-	}
-	for _, c := range []byte("!#$%&'*+-.^_`|~") {
-		t[c] = true
-	}
-	return t
-}()

@@ -3,6 +3,7 @@ package proxy
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"postern/caddy-modules/policy"
@@ -116,7 +117,7 @@ func helloMessage(b []byte, limit int) (message []byte, v HelloVerdict, more boo
 		if joined == nil {
 			joined = fragment
 		} else {
-			joined = append(joined[:len(joined):len(joined)], fragment...)
+			joined = append(slices.Clip(joined), fragment...)
 		}
 		if len(joined) >= 1 && joined[0] != handshakeHello {
 			return nil, HelloNotTLS, false
@@ -223,10 +224,8 @@ func helloNames(message []byte) (names []string, ok bool) {
 		if !ok || len(seen) == maxHelloExtensions {
 			return nil, false
 		}
-		for _, k := range seen {
-			if k == kind {
-				return nil, false // RFC 8446 section 4.2: each type once
-			}
+		if slices.Contains(seen, kind) {
+			return nil, false // RFC 8446 section 4.2: each type once
 		}
 		seen = append(seen, kind)
 		data, ok := extensions.vector(2)

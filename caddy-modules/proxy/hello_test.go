@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,8 +90,8 @@ func records(message []byte, size int) []byte {
 }
 
 // realHello is what crypto/tls sends.
-func realHello(t testing.TB, config *tls.Config) []byte {
-	t.Helper()
+func realHello(tb testing.TB, config *tls.Config) []byte {
+	tb.Helper()
 	client, server := net.Pipe()
 	done := make(chan struct{})
 	go func() {
@@ -99,11 +100,11 @@ func realHello(t testing.TB, config *tls.Config) []byte {
 	}()
 	head := make([]byte, recordHeader)
 	if _, err := io.ReadFull(server, head); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	rest := make([]byte, binary.BigEndian.Uint16(head[3:]))
 	if _, err := io.ReadFull(server, rest); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	_ = server.Close()
 	<-done
@@ -112,11 +113,11 @@ func realHello(t testing.TB, config *tls.Config) []byte {
 }
 
 // echConfig is a minimal ECHConfigList (RFC 9849 section 4) with a public name.
-func echConfig(t testing.TB, public string) []byte {
-	t.Helper()
+func echConfig(tb testing.TB, public string) []byte {
+	tb.Helper()
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	contents := []byte{7, 0, 0x20} // config id, DHKEM(X25519)
 	contents = append(contents, prefixed(2, key.PublicKey().Bytes())...)
@@ -127,11 +128,11 @@ func echConfig(t testing.TB, public string) []byte {
 	return prefixed(2, extension(0xfe0d, contents))
 }
 
-func host(t testing.TB, text string) policy.Host {
-	t.Helper()
+func host(tb testing.TB, text string) policy.Host {
+	tb.Helper()
 	h, err := policy.ParseHost(text)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return h
 }
@@ -179,7 +180,7 @@ func TestReadHello(t *testing.T) {
 		{"two records, other name", "a.example", buildHello(helloSpec{names: []string{"b.example"}, variant: "two_records"}), HelloMismatch, "b.example"},
 		{"many records", "a.example", string(records(message, 4)), HelloMalformed, ""},
 		{"header split over records", "a.example", string(append(records(message[:2], 2), records(message[2:], maxRecord)...)), HelloOK, "a.example"},
-		{"a second message behind it", "a.example", string(records(append(message[:len(message):len(message)], message...), maxRecord)), HelloMalformed, ""},
+		{"a second message behind it", "a.example", string(records(append(slices.Clip(message), message...), maxRecord)), HelloMalformed, ""},
 		{"another handshake message", "a.example", string(records(append([]byte{2}, message[1:]...), maxRecord)), HelloNotTLS, ""},
 		{"alert first", "a.example", "\x15\x03\x01\x00\x02\x01\x00" + valid, HelloNotTLS, ""},
 		{"alert between", "a.example", string(records(message[:20], 20)) + "\x15\x03\x01\x00\x02\x01\x00" + string(records(message[20:], maxRecord)), HelloNotTLS, ""},

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -54,23 +55,23 @@ func withLimits(l Limits) labOption  { return func(b *lab) { b.srv.Gate.Limits =
 func withSNI(m SNIMode) labOption    { return func(b *lab) { b.srv.SNI = m } }
 func withOrigin(o *origin) labOption { return func(b *lab) { b.origin = o } }
 
-func newLab(t testing.TB, allow []string, options ...labOption) *lab {
-	t.Helper()
-	b := &lab{t: t, answers: map[string][][]netip.Addr{}}
+func newLab(tb testing.TB, allow []string, options ...labOption) *lab {
+	tb.Helper()
+	b := &lab{t: tb, answers: map[string][][]netip.Addr{}}
 	b.srv = &Server{Gate: &Gate{Policy: b.set.Load, Resolver: b, Record: b.record, Limits: quick}}
 	for _, o := range options {
 		o(b)
 	}
 	if b.origin == nil {
-		b.origin = newOrigin(t, echo)
+		b.origin = newOrigin(tb, echo)
 	}
 	b.srv.Gate.SetDial(b.dial)
 	b.http = b.listen(b.srv.ServeHTTP)
 	b.socks = b.listen(b.srv.ServeSOCKS)
 	b.allow(allow, nil, nil)
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := b.srv.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return b
@@ -93,11 +94,11 @@ func (b *lab) listen(serve func(net.Listener) error) string {
 	return ln.Addr().String()
 }
 
-func rules(t testing.TB, lines ...string) []policy.Rule {
-	t.Helper()
+func rules(tb testing.TB, lines ...string) []policy.Rule {
+	tb.Helper()
 	list, err := policy.ParseList(strings.NewReader(strings.Join(lines, "\n")), "test.list")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return list
 }
@@ -162,11 +163,11 @@ func (b *lab) kept(kind Kind) []Record {
 
 // await polls until the condition holds; what it waits for is done by other
 // goroutines of this process.
-func await(t testing.TB, what string, ok func() bool) {
-	t.Helper()
+func await(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
 	for deadline := time.Now().Add(5 * time.Second); !ok(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for %s", what)
+			tb.Fatalf("timed out waiting for %s", what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
@@ -218,7 +219,7 @@ func (c *client) expect(text string) {
 func (c *client) expectEnd() string {
 	c.t.Helper()
 	rest, err := io.ReadAll(c.in)
-	if e, ok := err.(net.Error); ok && e.Timeout() {
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 		c.t.Fatalf("still open after %q", rest)
 	}
 	return string(rest)
@@ -266,11 +267,11 @@ type origin struct {
 	conns int
 }
 
-func newOrigin(t testing.TB, handle func(*origin, net.Conn)) *origin {
-	t.Helper()
+func newOrigin(tb testing.TB, handle func(*origin, net.Conn)) *origin {
+	tb.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	o := &origin{addr: ln.Addr().(*net.TCPAddr).AddrPort()}
 	var wg sync.WaitGroup
@@ -297,7 +298,7 @@ func newOrigin(t testing.TB, handle func(*origin, net.Conn)) *origin {
 			})
 		}
 	})
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = ln.Close()
 		mu.Lock()
 		for conn := range open {

@@ -168,7 +168,7 @@ func getPipe() *pipe {
 	return &pipe{r: fds[0], w: fds[1]}
 }
 
-const pipeSize = 256 << 10
+const pipeSize = 1 << 20
 
 // putPipe never keeps a pipe with bytes in it: they belong to a tunnel.
 func putPipe(p *pipe) {

@@ -4,13 +4,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"syscall"
 )
 
 // relay moves bytes both ways until both sides have ended, and gives the numbers
 // of bytes that went up (to upstream) and down. An end of one side is passed on
 // as a half-close, the other direction goes on. When a side breaks, both are
-// reset: what was cut off must not look complete.
+// reset: what was cut off must not look complete. The caller closes both.
 //
 // Both connections should be bare TCP or Unix connections; then an idle tunnel
 // holds no buffer and no pipe, and bulk is moved by splice where the system has
@@ -21,15 +22,18 @@ func relay(client, upstream net.Conn, w *watch) (up, down int64, err error) {
 		err error
 	}
 	back := make(chan result, 1)
+	// The direction that ends last need not say so: both connections are closed
+	// right after it.
+	var ended atomic.Bool
 	go func() {
-		n, err := pump(client, upstream, w)
+		n, err := pump(client, upstream, w, &ended)
 		if err != nil {
 			reset(client)
 			reset(upstream)
 		}
 		back <- result{n, err}
 	}()
-	up, err = pump(upstream, client, w)
+	up, err = pump(upstream, client, w, &ended)
 	if err != nil {
 		reset(client)
 		reset(upstream)
@@ -39,9 +43,9 @@ func relay(client, upstream net.Conn, w *watch) (up, down int64, err error) {
 }
 
 // pump moves bytes one way until src ends, and then ends that way of dst.
-func pump(dst, src net.Conn, w *watch) (int64, error) {
+func pump(dst, src net.Conn, w *watch, ended *atomic.Bool) (int64, error) {
 	n, err := move(dst, src, w)
-	if err != nil {
+	if err != nil || ended.Swap(true) {
 		return n, err
 	}
 	if cw, ok := dst.(closeWriter); ok {

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-func openFiles(t testing.TB) int {
-	t.Helper()
+func openFiles(tb testing.TB) int {
+	tb.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Skip("no /proc to count descriptors in")
+		tb.Skip("no /proc to count descriptors in")
 	}
 	return len(list)
 }

@@ -13,50 +13,50 @@ import (
 )
 
 // tcpPair gives the two ends of a connection.
-func tcpPair(t testing.TB) (a, b *net.TCPConn) {
-	t.Helper()
+func tcpPair(tb testing.TB) (a, b *net.TCPConn) {
+	tb.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer func() { _ = ln.Close() }()
 	near, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	far, err := ln.Accept()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = near.Close(); _ = far.Close() })
+	tb.Cleanup(func() { _ = near.Close(); _ = far.Close() })
 	return near.(*net.TCPConn), far.(*net.TCPConn)
 }
 
-func unixPair(t testing.TB) (a, b net.Conn) {
-	t.Helper()
-	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+func unixPair(tb testing.TB) (a, b net.Conn) {
+	tb.Helper()
+	ln, err := net.Listen("unix", filepath.Join(tb.TempDir(), "s"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer func() { _ = ln.Close() }()
 	a, err = net.Dial("unix", ln.Addr().String())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	b, err = ln.Accept()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = a.Close(); _ = b.Close() })
+	tb.Cleanup(func() { _ = a.Close(); _ = b.Close() })
 	return a, b
 }
 
 // quietWatch never ends anything.
-func quietWatch(t testing.TB) *watch {
-	t.Helper()
+func quietWatch(tb testing.TB) *watch {
+	tb.Helper()
 	w := new(watch)
 	w.begin(time.Hour, nil)
-	t.Cleanup(w.stop)
+	tb.Cleanup(w.stop)
 	return w
 }
 
@@ -121,11 +121,11 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-func random(t testing.TB, n int) []byte {
-	t.Helper()
+func random(tb testing.TB, n int) []byte {
+	tb.Helper()
 	b := make([]byte, n)
 	if _, err := rand.Read(b); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }

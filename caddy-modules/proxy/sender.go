@@ -48,7 +48,7 @@ func (x *exchange) send() {
 		return
 	}
 	// A client that has begun to send does not wait, whatever it said.
-	waits := x.f.req.expect && len(x.f.in.bytes()) == 0 && x.end.BytesUp == 0
+	waits := x.f.req.expect && len(x.f.in.bytes()) == 0 && x.bytesUp == 0
 	x.sent = &sender{
 		x: x, done: make(chan struct{}), proceed: make(chan struct{}), quit: make(chan struct{}),
 		continued: !waits,
@@ -172,7 +172,7 @@ func (x *exchange) stopSending() error {
 		_ = x.up.conn.Close()
 		<-s.done
 	}
-	x.end.BytesUp += s.sent.Swap(0)
+	x.bytesUp += s.sent.Swap(0)
 	return s.err
 }
 

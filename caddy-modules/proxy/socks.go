@@ -1,12 +1,12 @@
 package proxy
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"net/netip"
 	"os"
 	"syscall"
-	"time"
 
 	"postern/caddy-modules/policy"
 )
@@ -34,10 +34,11 @@ const (
 	replyNoAddressType      = 8
 )
 
-// socksError is a handshake that is refused. reply is what to answer, a negative
-// number for nothing.
+// socksError is a handshake that is refused. reply is what to answer, unless
+// silent says that the client would not understand it.
 type socksError struct {
-	reply  int
+	reply  byte
+	silent bool
 	reason string
 }
 
@@ -51,7 +52,7 @@ var errShort = errors.New("socks: more bytes needed")
 func (f *flow) serveSOCKS() {
 	// The stage the flow began with is the limit of the whole handshake.
 	if err := f.socksMessage(readGreeting); err != nil {
-		f.refuseSocks(err, func(reply int) []byte { return []byte{socksVersion, byte(reply)} })
+		f.refuseSocks(err, func(reply byte) []byte { return []byte{socksVersion, reply} })
 		return
 	}
 	if _, err := f.client.Write([]byte{socksVersion, methodNone}); err != nil {
@@ -66,14 +67,13 @@ func (f *flow) serveSOCKS() {
 		f.refuseSocks(err, socksReply)
 		return
 	}
-	begun := time.Now()
 	r, err := f.open(t)
 	if err != nil {
 		f.failed(ProtoSOCKS5, t, err)
 		f.saySocks(socksReply(replyFor(err)))
 		return
 	}
-	f.tunnel(r, ProtoSOCKS5, socksReply(replySucceeded), begun)
+	f.tunnel(r, ProtoSOCKS5, socksReply(replySucceeded))
 }
 
 // socksMessage reads until parse is content, and consumes what it read.
@@ -89,9 +89,9 @@ func (f *flow) socksMessage(parse func([]byte) (int, error)) error {
 		}
 		if err := f.in.fill(smallSize); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				return &socksError{-1, "the handshake did not end in time"}
+				return &socksError{silent: true, reason: "the handshake did not end in time"}
 			}
-			return &socksError{-1, "the connection ended inside the handshake"}
+			return &socksError{silent: true, reason: "the connection ended inside the handshake"}
 		}
 	}
 }
@@ -105,9 +105,9 @@ func readGreeting(b []byte) (int, error) {
 		return 0, errShort
 	case b[0] == 4:
 		// SOCKS4 has no names and 4a ends them with NUL: not offered.
-		return 0, &socksError{-1, "version 4 is not offered"}
+		return 0, &socksError{silent: true, reason: "version 4 is not offered"}
 	case b[0] != socksVersion:
-		return 0, &socksError{-1, "not SOCKS"}
+		return 0, &socksError{silent: true, reason: "not SOCKS"}
 	case len(b) < 2:
 		return 0, errShort
 	}
@@ -115,20 +115,18 @@ func readGreeting(b []byte) (int, error) {
 	if len(b) < n {
 		return 0, errShort
 	}
-	for _, method := range b[2:n] {
-		if method == methodNone {
-			return n, nil
-		}
+	if bytes.IndexByte(b[2:n], methodNone) >= 0 {
+		return n, nil
 	}
-	return 0, &socksError{methodUnacceptable, "the client does not offer to go without authentication"}
+	return 0, &socksError{reply: methodUnacceptable, reason: "the client does not offer to go without authentication"}
 }
 
 // readSocksRequest reads a request (RFC 1928 section 4). Only CONNECT is served:
 // BIND would listen for the client, UDP ASSOCIATE would relay what no policy
 // reads. A name is taken as text and goes through the same parser as any other.
 func readSocksRequest(b []byte) (t policy.Target, n int, err error) {
-	refuse := func(reply int, reason string) (policy.Target, int, error) {
-		return policy.Target{}, 0, &socksError{reply, reason}
+	refuse := func(reply byte, reason string) (policy.Target, int, error) {
+		return policy.Target{}, 0, &socksError{reply: reply, reason: reason}
 	}
 	switch {
 	case len(b) >= 1 && b[0] != socksVersion:
@@ -174,17 +172,17 @@ func readSocksRequest(b []byte) (t policy.Target, n int, err error) {
 
 // socksReply is a reply without a bound address: which address of the host the
 // connection left from is nothing a sandbox needs to know.
-func socksReply(code int) []byte {
-	return []byte{socksVersion, byte(code), 0, addressIPv4, 0, 0, 0, 0, 0, 0}
+func socksReply(code byte) []byte {
+	return []byte{socksVersion, code, 0, addressIPv4, 0, 0, 0, 0, 0, 0}
 }
 
 // replyFor is the code for a target that was not opened.
-func replyFor(err error) int {
-	var dial *DialError
+func replyFor(err error) byte {
+	dial, ok := errors.AsType[*DialError](err)
 	switch {
 	case isDenied(err):
 		return replyDenied
-	case !errors.As(err, &dial):
+	case !ok:
 		return replyFailure
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return replyRefused
@@ -197,10 +195,10 @@ func replyFor(err error) int {
 	}
 }
 
-func (f *flow) refuseSocks(err error, message func(int) []byte) {
+func (f *flow) refuseSocks(err error, message func(byte) []byte) {
 	f.noteMalformed(err)
-	var refused *socksError
-	if !errors.As(err, &refused) || refused.reply < 0 {
+	refused, ok := errors.AsType[*socksError](err)
+	if !ok || refused.silent {
 		f.saySocks(nil)
 		return
 	}

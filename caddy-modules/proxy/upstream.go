@@ -110,7 +110,6 @@ func isQuiet(c net.Conn) bool {
 // upstream.
 func (u *upstream) readResponse(req *http.Request) (*http.Response, error) {
 	u.meter.left = maxResponseHead
-	//nolint:bodyclose // closing would read the rest of an endless body; the connection is closed instead
 	resp, err := http.ReadResponse(u.in, req)
 	u.meter.left = -1
 	switch {
@@ -131,8 +130,8 @@ func (u *upstream) readResponse(req *http.Request) (*http.Response, error) {
 }
 
 func isNetwork(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
+	_, ok := errors.AsType[*net.OpError](err)
+	return ok || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }
 
 // appendHead writes the head that the upstream gets: fields in their order and

@@ -43,6 +43,7 @@ func inBubble(t *testing.T, f func(t *testing.T, w *watched)) {
 func TestWatch(t *testing.T) {
 	t.Run("a stage ends", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *watched) {
+			t.Helper()
 			w.begin(10*time.Second, w.end)
 			time.Sleep(time.Minute)
 			w.endedAfter(t, 10*time.Second)
@@ -50,6 +51,7 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("touching a fixed stage changes nothing", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *watched) {
+			t.Helper()
 			w.begin(10*time.Second, w.end)
 			for range 30 {
 				time.Sleep(time.Second)
@@ -60,6 +62,7 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("a longer stage", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *watched) {
+			t.Helper()
 			w.begin(10*time.Second, nil)
 			time.Sleep(time.Second)
 			w.stage(time.Minute, w.end)
@@ -69,6 +72,7 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("a shorter stage", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *watched) {
+			t.Helper()
 			w.begin(10*time.Second, nil)
 			time.Sleep(time.Second)
 			w.stage(time.Second, w.end)
@@ -78,6 +82,7 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("idle", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *watched) {
+			t.Helper()
 			w.begin(10*time.Second, nil)
 			w.flowing(time.Minute, time.Hour, w.endBy)
 			for range 10 {
@@ -93,6 +98,7 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("total", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *watched) {
+			t.Helper()
 			w.begin(10*time.Second, nil)
 			w.flowing(time.Minute, time.Hour, w.endBy)
 			for range 3 * 60 * 60 {
@@ -107,6 +113,7 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("idle off, total on", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *watched) {
+			t.Helper()
 			l := Limits{Idle: -1, Total: time.Hour}.withDefaults()
 			w.begin(10*time.Second, nil)
 			w.flowing(l.Idle, l.Total, w.endBy)
@@ -116,6 +123,7 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("a late touch does not reach into the next stage", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *watched) {
+			t.Helper()
 			w.begin(10*time.Second, nil)
 			w.flowing(time.Hour, 2*time.Hour, nil)
 			w.stage(time.Second, w.end)
@@ -126,6 +134,7 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("a stage after one that ended", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *watched) {
+			t.Helper()
 			w.begin(time.Second, nil)
 			time.Sleep(time.Minute)
 			w.stage(5*time.Second, w.end)
@@ -135,6 +144,7 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("stopped", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *watched) {
+			t.Helper()
 			w.begin(time.Second, w.end)
 			w.stop()
 			w.stage(time.Second, w.end)
@@ -144,6 +154,7 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("settled once, at the first firing", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *watched) {
+			t.Helper()
 			var settled []time.Duration
 			w.settled = func() { settled = append(settled, time.Since(w.begun)) }
 			w.begin(10*time.Second, nil)
