@@ -56,6 +56,7 @@ func target(tb testing.TB, authority string) policy.Target {
 
 // refusesToDial fails the test when an address gets as far as the dialler.
 func refusesToDial(tb testing.TB) func(context.Context, policy.Target, netip.Addr) (*net.TCPConn, error) {
+	tb.Helper()
 	return func(_ context.Context, to policy.Target, a netip.Addr) (*net.TCPConn, error) {
 		tb.Errorf("dialled %v for %v", a, to)
 		return nil, errors.New("dialled")

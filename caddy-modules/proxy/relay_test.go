@@ -66,18 +66,21 @@ type ends struct{ client, near, far, upstream net.Conn }
 // passes each end on, and counts.
 func TestRelay(t *testing.T) {
 	for name, make := range map[string]func(testing.TB) ends{
-		"TCP to TCP": func(t testing.TB) ends {
-			a, b := tcpPair(t)
-			c, d := tcpPair(t)
+		"TCP to TCP": func(tb testing.TB) ends {
+			tb.Helper()
+			a, b := tcpPair(tb)
+			c, d := tcpPair(tb)
 			return ends{a, b, c, d}
 		},
-		"Unix to TCP": func(t testing.TB) ends {
-			a, b := unixPair(t)
-			c, d := tcpPair(t)
+		"Unix to TCP": func(tb testing.TB) ends {
+			tb.Helper()
+			a, b := unixPair(tb)
+			c, d := tcpPair(tb)
 			return ends{a, b, c, d}
 		},
-		"TCP to pipe": func(t testing.TB) ends {
-			a, b := tcpPair(t)
+		"TCP to pipe": func(tb testing.TB) ends {
+			tb.Helper()
+			a, b := tcpPair(tb)
 			c, d := net.Pipe()
 			return ends{a, b, c, d}
 		},
