@@ -21,6 +21,9 @@ no other folder, no process and no network of this host. /tmp, the home and /run
 its own and end with it. What other tools act on later (.git/hooks, .git/config, shell
 start files, editor settings) it cannot change. Its HTTP and SOCKS proxies are the
 appliance's, which decides host by host; its pushes go through the appliance's gateway.
+Unix sockets are refused (EAFNOSUPPORT), connected pairs excepted: whoever listens at one
+in a folder of the run is outside the sandbox. A database or a language server that needs
+one of its own wants --unix-sockets.
 
 It ends with CMD's status, 128+n when signal n killed it, 126 or 127 when it could not
 be run, and 125 when nothing was started; the reason is then on stderr, in brackets.
@@ -31,7 +34,7 @@ const runUsageEnd = `
 Flags are also read from POSTERN_NAME and from
   %s
 whose keys are: policy repo agent workspace link allow network mode bind protect hide
-nested_sandbox environment (allow, strip) env all_proxy (http, socks, off) git_name
+nested_sandbox unix_sockets environment (allow, strip) env all_proxy (http, socks, off) git_name
 git_email git_hooks quiet. A flag wins over the environment, that over the file; lists
 add up.
 `
@@ -67,6 +70,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		agent     = fs.String("agent", "", "`NAME` of the agent, for audit records")
 		workspace = fs.String("workspace", "", "`NAME` of the workspace, for audit records")
 		nested    = fs.Bool("nested-sandbox", false, "let CMD bring a sandbox of its own (leaves user namespaces open)")
+		unixSocks = fs.Bool("unix-sockets", false, "let CMD make Unix sockets (it can then reach any that is made in its folders later)")
 		quiet     = fs.BoolP("quiet", "q", false, "no warnings and no summary")
 		help      = fs.BoolP("help", "h", false, "print this")
 	)
@@ -92,6 +96,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 	override(fs, "workspace", &s.Workspace, *workspace)
 	override(fs, "quiet", &s.Quiet, *quiet)
 	override(fs, "nested-sandbox", &s.Nested, *nested)
+	override(fs, "unix-sockets", &s.Unix, *unixSocks)
 	s.Links = append(s.Links, *links...)
 	s.Allow = append(s.Allow, *allow...)
 	s.Env = append(s.Env, *env...)
@@ -168,6 +173,7 @@ func (r *request) profile(runDir string) *sandbox.Profile {
 		RunDir:        runDir,
 		GitDir:        runDir,
 		NestedSandbox: r.Nested,
+		AllowUnix:     r.Unix,
 	}
 	// The launcher's own settings and binary, where a folder of the run holds them.
 	if file := settingsFile(); file != "" {

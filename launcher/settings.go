@@ -32,6 +32,7 @@ type settings struct {
 	Protect []string
 	Hide    []string
 	Nested  bool
+	Unix    bool
 
 	Environment environ.Mode
 	Env         []string
@@ -45,7 +46,7 @@ type settings struct {
 // known are the keys of the settings file. The run directory is POSTERN_RUN alone,
 // for the appliance reads that too and nothing else.
 var known = []string{
-	"policy", "repo", "agent", "workspace", "link", "allow", "network", "mode", "bind", "protect", "hide", "nested_sandbox",
+	"policy", "repo", "agent", "workspace", "link", "allow", "network", "mode", "bind", "protect", "hide", "nested_sandbox", "unix_sockets",
 	"environment", "env", "all_proxy", "git_name", "git_email", "git_hooks", "quiet",
 }
 
@@ -90,6 +91,7 @@ func loadSettings(path string) (*settings, error) {
 		Protect:   r.paths("protect"),
 		Hide:      r.paths("hide"),
 		Nested:    r.onOff("nested_sandbox", false),
+		Unix:      r.onOff("unix_sockets", false),
 		Env:       r.list("env"),
 		GitName:   r.text("git_name"),
 		GitEmail:  r.text("git_email"),

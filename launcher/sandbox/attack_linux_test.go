@@ -28,6 +28,18 @@ func attack(args []string) int {
 		if fd, err = unix.Socket(family, unix.SOCK_STREAM, 0); err == nil {
 			_ = unix.Close(fd)
 		}
+	case "pair":
+		kind, _ := strconv.Atoi(args[1])
+		var fds [2]int
+		fds, err = unix.Socketpair(unix.AF_UNIX, kind, 0)
+		if err == nil {
+			err = errors.Join(unix.Close(fds[0]), unix.Close(fds[1]))
+		}
+	case "dial": // a Unix socket by its path
+		var c net.Conn
+		if c, err = net.Dial("unix", args[1]); err == nil {
+			_ = c.Close()
+		}
 	case "syscall":
 		nr, _ := strconv.ParseUint(args[1], 0, 64)
 		_, _, e := unix.Syscall6(uintptr(nr), 0, 0, 0, 0, 0, 0)

@@ -81,7 +81,7 @@ func command(bwrap string, f *Facts, plan []Mount, ports []int, control, stderr 
 	if n := fds.add(stderr); n != fdStderr {
 		return nil, nil, errors.New("build command: stderr is not the second descriptor")
 	}
-	program, err := seccompProgram()
+	program, err := seccompProgram(f.Unix)
 	if err != nil {
 		return nil, nil, err
 	}

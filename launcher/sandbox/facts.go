@@ -17,6 +17,7 @@ type Facts struct {
 	Dir     string // where the command starts
 	Exe     string // our own binary on the host
 	Nested  bool   // user namespaces stay usable inside
+	Unix    bool   // Unix sockets stay usable inside
 
 	// GitDir is a private directory of the host in which the run's git configuration
 	// is made, GitFile that file while it has a name. Empty: the run gets none.

@@ -29,7 +29,7 @@ func Gather(p *Profile) (*Facts, error) {
 	if err := f.addRoots(p); err != nil {
 		return nil, err
 	}
-	f.Nested, f.GitDir = p.NestedSandbox, p.GitDir
+	f.Nested, f.Unix, f.GitDir = p.NestedSandbox, p.AllowUnix, p.GitDir
 	if err := f.setDir(p); err != nil {
 		return nil, err
 	}

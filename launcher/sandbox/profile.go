@@ -100,6 +100,12 @@ type Profile struct {
 	// NestedSandbox leaves user namespaces usable inside, for tools that bring a
 	// sandbox of their own.
 	NestedSandbox bool
+
+	// AllowUnix lets the run make Unix sockets, for tools that talk over socket files
+	// of their own (databases, language servers, agents of ssh and gpg). Without it a
+	// socket that somebody outside makes in a folder of the run cannot be connected to;
+	// with it only those are out of reach that were there at the start.
+	AllowUnix bool
 }
 
 // FallbackHome is $HOME inside where the user's own cannot be a mount point.

@@ -11,8 +11,13 @@ import (
 
 // families a run may make sockets of. AF_VSOCK reaches the hypervisor past every
 // network namespace, AF_ALG, AF_PACKET, AF_BLUETOOTH and the rest are kernel surface
-// that no build needs. Unix sockets stay: none of the host's is visible.
-var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
+// that no build needs.
+var families = []uint32{unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
+
+// pairTypes are the pairs of Unix sockets that stay where Unix sockets are refused.
+// They are connected for life. A datagram pair is not: either end can be connected
+// again, to any path (SOCK_RAW is another name for the same).
+var pairTypes = []uint32{unix.SOCK_STREAM, unix.SOCK_SEQPACKET}
 
 // ttyInjections put bytes into a terminal's input, for whoever reads it next.
 var ttyInjections = []uint32{unix.TIOCSTI, unix.TIOCLINUX}
@@ -53,7 +58,12 @@ const (
 //
 // Arguments are compared as the kernel takes them: socket families and ioctl numbers
 // are 32-bit, so the upper half of the register says nothing.
-func filter(archToken uint32, x32 bool) []unix.SockFilter {
+//
+// Unix sockets are refused unless unixSockets asks for them. A socket file that can be
+// seen can be connected to, whatever the mount says, and one may appear in a folder of
+// the run at any time: whoever listens there acts outside of every sandbox. What a
+// process needs to talk to its children, a connected pair, stays.
+func filter(archToken uint32, x32, unixSockets bool) []unix.SockFilter {
 	var p program
 	p.load(dataArch)
 	p.unless(archToken, ret(unix.SECCOMP_RET_KILL_PROCESS))
@@ -70,6 +80,17 @@ func filter(archToken uint32, x32 bool) []unix.SockFilter {
 			p.load(dataArgs)
 			for _, family := range families {
 				p.when(family, ret(unix.SECCOMP_RET_ALLOW))
+			}
+			switch {
+			case unixSockets:
+				p.when(unix.AF_UNIX, ret(unix.SECCOMP_RET_ALLOW))
+			case nr == unix.SYS_SOCKETPAIR:
+				p.unless(unix.AF_UNIX, errno(unix.EAFNOSUPPORT))
+				p.load(dataArgs + 8)
+				p.and(0xf) // the rest is flags: SOCK_NONBLOCK, SOCK_CLOEXEC
+				for _, kind := range pairTypes {
+					p.when(kind, ret(unix.SECCOMP_RET_ALLOW))
+				}
 			}
 			p.add(errno(unix.EAFNOSUPPORT))
 		})
@@ -92,6 +113,11 @@ func (p *program) add(ins unix.SockFilter) { *p = append(*p, ins) }
 
 func (p *program) load(offset uint32) {
 	p.add(unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset})
+}
+
+// and keeps the bits of mask of the loaded word.
+func (p *program) and(mask uint32) {
+	p.add(unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: mask})
 }
 
 // when runs then if the loaded word is k.
@@ -131,12 +157,12 @@ func errno(e unix.Errno) unix.SockFilter {
 
 // seccompProgram is the filter as bubblewrap reads it: the array of struct
 // sock_filter.
-func seccompProgram() (string, error) {
+func seccompProgram(unixSockets bool) (string, error) {
 	if archToken == 0 {
 		return "", &Refusal{Reason: ReasonUnsupportedArch, Detail: fmt.Sprintf("there is no system call filter for %s yet", runtime.GOARCH)}
 	}
 	var buf bytes.Buffer
-	if err := binary.Write(&buf, binary.LittleEndian, filter(archToken, runtime.GOARCH == "amd64")); err != nil {
+	if err := binary.Write(&buf, binary.LittleEndian, filter(archToken, runtime.GOARCH == "amd64", unixSockets)); err != nil {
 		return "", fmt.Errorf("write system call filter: %w", err)
 	}
 	return buf.String(), nil

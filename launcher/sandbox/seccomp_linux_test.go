@@ -40,6 +40,8 @@ func run(t *testing.T, prog []unix.SockFilter, c call) uint32 {
 			jump(a == ins.K)
 		case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K:
 			jump(a >= ins.K)
+		case unix.BPF_ALU | unix.BPF_AND | unix.BPF_K:
+			a &= ins.K
 		case unix.BPF_RET | unix.BPF_K:
 			return ins.K
 		default:
@@ -54,7 +56,7 @@ func TestFilter(t *testing.T) {
 	const arch = uint32(unix.AUDIT_ARCH_X86_64)
 	refused := func(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
 	const allow = uint32(unix.SECCOMP_RET_ALLOW)
-	prog := filter(arch, true)
+	prog := filter(arch, true, false)
 	type tcase struct {
 		name string
 		c    call
@@ -81,7 +83,7 @@ func TestFilter(t *testing.T) {
 	for family := uint64(0); family < 64; family++ {
 		want := refused(unix.EAFNOSUPPORT)
 		switch family {
-		case unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK:
+		case unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK:
 			want = allow
 		}
 		for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
@@ -100,15 +102,41 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// Only pairs that stay connected for life are left of Unix sockets, whatever flags
+// come with the type; with the switch all of them are.
+func TestFilterOfUnixSockets(t *testing.T) {
+	const arch = uint32(unix.AUDIT_ARCH_X86_64)
+	const refused = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
+	const allow = uint32(unix.SECCOMP_RET_ALLOW)
+	without, with := filter(arch, true, false), filter(arch, true, true)
+	for kind := uint64(0); kind < 16; kind++ {
+		for _, flags := range []uint64{0, unix.SOCK_CLOEXEC, unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, 1 << 40} {
+			for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
+				c := call{nr: nr, arch: arch, args: [6]uint64{unix.AF_UNIX, kind | flags}}
+				want := refused
+				if nr == unix.SYS_SOCKETPAIR && (kind == unix.SOCK_STREAM || kind == unix.SOCK_SEQPACKET) {
+					want = allow
+				}
+				if got := run(t, without, c); got != want {
+					t.Errorf("call %d, type %#x: %#x, want %#x", nr, kind|flags, got, want)
+				}
+				if got := run(t, with, c); got != allow {
+					t.Errorf("call %d, type %#x, with the switch: %#x", nr, kind|flags, got)
+				}
+			}
+		}
+	}
+}
+
 func TestFilterWithoutX32(t *testing.T) {
-	prog := filter(unix.AUDIT_ARCH_AARCH64, false)
+	prog := filter(unix.AUDIT_ARCH_AARCH64, false, false)
 	if got := run(t, prog, call{nr: 0x40000001, arch: unix.AUDIT_ARCH_AARCH64}); got != unix.SECCOMP_RET_ALLOW {
 		t.Errorf("got %#x", got)
 	}
 }
 
 func TestSeccompProgram(t *testing.T) {
-	text, err := seccompProgram()
+	text, err := seccompProgram(false)
 	if err != nil {
 		t.Fatal(err)
 	}
