@@ -20,7 +20,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
-
 	// Operators expect every directive that Caddy's documentation names.
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 

@@ -64,13 +64,13 @@ func await(t *testing.T, name string) map[string]any {
 // running is a Caddy in this process.
 type running struct{ run string }
 
-func start(t *testing.T, app, more string) running {
+// prepare makes a run directory and stops Caddy at the end of the test.
+func prepare(t *testing.T) running {
 	t.Helper()
-	run, err := os.MkdirTemp("/tmp", "postern-test-")
+	run, err := os.MkdirTemp("/tmp", "postern-test-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := running{run}
 	t.Setenv("POSTERN_RUN", run)
 	t.Cleanup(func() {
 		if err := caddy.Stop(); err != nil {
@@ -78,6 +78,12 @@ func start(t *testing.T, app, more string) running {
 		}
 		_ = os.RemoveAll(run)
 	})
+	return running{run}
+}
+
+func start(t *testing.T, app, more string) running {
+	t.Helper()
+	r := prepare(t)
 	if err := r.load(app, more); err != nil {
 		t.Fatal(err)
 	}
@@ -176,18 +182,7 @@ func TestEvents(t *testing.T) {
 func TestOwnListenersAreNoDestination(t *testing.T) {
 	adminPort, sitePort, latePort := freePort(t), freePort(t), freePort(t)
 	app := `{"policies": {"agent": {"allow": [{"host": "127.0.0.1"}, {"host": "localhost", "ports": [%d, %d], "private": true}]}}}`
-	run, err := os.MkdirTemp("/tmp", "postern-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := running{run}
-	t.Setenv("POSTERN_RUN", run)
-	t.Cleanup(func() {
-		if err := caddy.Stop(); err != nil {
-			t.Error(err)
-		}
-		_ = os.RemoveAll(run)
-	})
+	r := prepare(t)
 	load := func(ports ...int) error {
 		servers := make([]string, 0, len(ports))
 		for i, p := range ports {

@@ -112,9 +112,9 @@ func listening() ([]netip.AddrPort, error) {
 		}
 		switch sa := name.(type) {
 		case *unix.SockaddrInet4:
-			addrs = append(addrs, netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)))
+			addrs = append(addrs, netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))) //nolint:gosec // G115 the kernel's ports fit
 		case *unix.SockaddrInet6:
-			addrs = append(addrs, netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port)))
+			addrs = append(addrs, netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port))) //nolint:gosec // G115 the kernel's ports fit
 		}
 	}
 	return addrs, nil

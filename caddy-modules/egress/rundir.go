@@ -42,6 +42,7 @@ func RunDir(create bool) (string, error) {
 			dir, len(dir), maxRunDir, RunDirEnv)
 	}
 	if create {
+		//nolint:gosec // G703 the user's own environment names the directory
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", fmt.Errorf("make run directory: %w", err)
 		}
@@ -55,7 +56,7 @@ func RunDir(create bool) (string, error) {
 // checkRunDir refuses a directory that somebody else controls. /tmp is open to
 // all, so the name may have been taken before us.
 func checkRunDir(dir string) error {
-	info, err := os.Lstat(dir)
+	info, err := os.Lstat(dir) //nolint:gosec // G703 the user's own environment names the directory
 	if err != nil {
 		return fmt.Errorf("check run directory: %w", err)
 	}

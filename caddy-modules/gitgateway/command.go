@@ -120,19 +120,21 @@ func check(w io.Writer, config []byte, repoText, refText, actionText string) (st
 
 // verdict is the answer: a line to read at a glance, and those that explain it.
 func verdict(repo gitgw.Repo, u gitgw.Update, v gitgw.Verdict) string {
-	line := fmt.Sprintf("%-4s  %s %s of %s", v.Kind, u.Action, u.Ref, repo)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-4s  %s %s of %s", v.Kind, u.Action, u.Ref, repo)
 	if v.Rule != "" {
-		line += fmt.Sprintf("  rule %q", v.Rule)
+		fmt.Fprintf(&b, "  rule %q", v.Rule)
 	}
 	if v.Source != "" {
-		line += "  " + v.Source
+		b.WriteString("  " + v.Source)
 	}
 	for _, text := range []string{v.Reason, v.Hint} {
 		if text != "" {
-			line += "\n      " + text
+			b.WriteString("\n      " + text)
 		}
 	}
-	return line + "\n"
+	b.WriteByte('\n')
+	return b.String()
 }
 
 // fullRef expands a ref as the rules do, and refuses a pattern: a check is about

@@ -131,10 +131,10 @@ func (Static) CaddyModule() caddy.ModuleInfo {
 
 // Validate checks that sessions do not get the token that pushes.
 func (m *Static) Validate() error {
-	switch {
-	case m.Write == "":
+	switch m.Write {
+	case "":
 		return errors.New("write is missing")
-	case m.Write == m.Read:
+	case m.Read:
 		return errors.New("read is the token that pushes; a session must not have it")
 	}
 	return nil
