@@ -60,12 +60,8 @@ func parseCapabilities(text string) (Capabilities, error) {
 		name, value, valued := strings.Cut(word, "=")
 		switch {
 		case valued && name == "object-format":
-			if value != "sha1" && value != "sha256" {
-				bad = fmt.Errorf("unknown object-format %s", quote(value))
-			} else if c.ObjectFormat != "" && c.ObjectFormat != value {
-				bad = errors.New("two object-formats")
-			} else {
-				c.ObjectFormat = value
+			if err := c.setFormat(value); err != nil {
+				bad = err
 			}
 		case valued && name == "agent":
 			// Empty when GIT_USER_AGENT is; only shown and passed on, so cut, not refused.
@@ -79,6 +75,17 @@ func parseCapabilities(text string) (Capabilities, error) {
 		}
 	}
 	return c, bad
+}
+
+func (c *Capabilities) setFormat(value string) error {
+	switch {
+	case value != "sha1" && value != "sha256":
+		return fmt.Errorf("unknown object-format %s", quote(value))
+	case c.ObjectFormat != "" && c.ObjectFormat != value:
+		return errors.New("two object-formats")
+	}
+	c.ObjectFormat = value
+	return nil
 }
 
 // printable keeps the ASCII that may stand in a capability's value.

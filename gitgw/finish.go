@@ -28,8 +28,7 @@ func (p *push) mint(clientCtx context.Context) (Token, error) {
 	}
 	p.g.log().Warn("no push token", attrs(p.caller, p.up.repo, err)...)
 	reason := "the token source failed"
-	var told *MintError
-	if errors.As(err, &told) {
+	if told, ok := errors.AsType[*MintError](err); ok {
 		reason = told.Reason
 	}
 	return Token{}, errors.New("no push token: " + reason)

@@ -98,8 +98,7 @@ func (g *Gateway) refuseRefs(w http.ResponseWriter, r *http.Request, caller Call
 		g.log().Warn("refs not listed", attrs(caller, repo, err)...)
 		status, record.Outcome = http.StatusBadGateway, Failed
 		record.Reason = err.Error()
-		var up *upstreamError
-		if errors.As(err, &up) {
+		if up, ok := errors.AsType[*upstreamError](err); ok {
 			record.UpstreamStatus = up.status
 		}
 	}
@@ -116,6 +115,7 @@ func (g *Gateway) text(w http.ResponseWriter, status int, reason string) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-cache")
 	w.WriteHeader(status)
+	//nolint:gosec // text/plain with nosniff: no browser makes markup of it
 	_, _ = w.Write([]byte(g.notice((&redactor{}).line(reason)) + "\n"))
 }
 

@@ -3,6 +3,7 @@ package gitgw
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -53,7 +54,7 @@ func expandRef(text string) (string, error) {
 	case text == "":
 		return "", errors.New("empty")
 	case isTag && strings.HasPrefix(tag, "refs/"):
-		return "", errors.New("a full name needs no tag:")
+		return "", errors.New("a full name needs no tag prefix")
 	case isTag:
 		return "refs/tags/" + tag, nil
 	case strings.HasPrefix(text, "refs/"):
@@ -61,7 +62,7 @@ func expandRef(text string) (string, error) {
 	case text == "HEAD", text == "refs":
 		return "", errors.New("not a branch")
 	case text[0] == '!':
-		return "", errors.New("write a deny rule instead of !")
+		return "", errors.New("begins with !; write a deny rule")
 	case text[0] == '/':
 		return "", errors.New("begins with a slash")
 	}
@@ -103,16 +104,16 @@ func matchSegments(pattern, text []string) bool {
 	n := len(text)
 	row := make([]bool, n+1)
 	row[n] = true
-	for i := len(pattern) - 1; i >= 0; i-- {
+	for i, segment := range slices.Backward(pattern) {
 		next := make([]bool, n+1)
 		for j := n; j >= 0; j-- {
 			switch {
-			case pattern[i] == "**" && i == len(pattern)-1:
+			case segment == "**" && i == len(pattern)-1:
 				next[j] = j < n
-			case pattern[i] == "**":
+			case segment == "**":
 				next[j] = row[j] || j < n && next[j+1]
-			case j < n && (text[j] != "**" || pattern[i] == text[j]):
-				next[j] = matchSegment(pattern[i], text[j]) && row[j+1]
+			case j < n && text[j] != "**":
+				next[j] = matchSegment(segment, text[j]) && row[j+1]
 			}
 		}
 		row = next

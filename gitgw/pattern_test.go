@@ -87,8 +87,14 @@ func regexpOf(p RefPattern) *regexp.Regexp {
 
 func FuzzRefPattern(f *testing.F) {
 	for _, seed := range [][2]string{
-		{"main", "refs/heads/main"}, {"agent/**", "refs/heads/agent/a/b"}, {"**/x", "refs/heads/x"}, {"a/**/b*", "refs/heads/a/b"},
-		{"tag:v*", "refs/tags/v1"}, {"*a*a*b", "refs/heads/aaaaaaaaaaab"}, {"refs/**", "refs/x"}, {"**", "refs/heads/"},
+		{"main", "refs/heads/main"},
+		{"agent/**", "refs/heads/agent/a/b"},
+		{"**/x", "refs/heads/x"},
+		{"a/**/b*", "refs/heads/a/b"},
+		{"tag:v*", "refs/tags/v1"},
+		{"*a*a*b", "refs/heads/aaaaaaaaaaab"},
+		{"refs/**", "refs/x"},
+		{"**", "refs/heads/"},
 	} {
 		f.Add(seed[0], seed[1])
 	}

@@ -8,8 +8,8 @@ import (
 
 // request is a request with exactly this target, nil when no server would read
 // it.
-func request(t testing.TB, method, target string) *http.Request {
-	t.Helper()
+func request(tb testing.TB, method, target string) *http.Request {
+	tb.Helper()
 	u, err := url.ParseRequestURI(target)
 	if err != nil {
 		return nil

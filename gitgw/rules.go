@@ -3,6 +3,7 @@ package gitgw
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -155,10 +156,8 @@ func (r RefRule) String() string {
 
 // speaksOf reports whether the rule's actions include action.
 func (r RefRule) speaksOf(action Action) bool {
-	for _, a := range r.Actions {
-		if a == action {
-			return true
-		}
+	if slices.Contains(r.Actions, action) {
+		return true
 	}
 	return len(r.Actions) == 0 && (r.Kind == Deny || action == ActionCreate || action == ActionUpdate)
 }

@@ -7,18 +7,18 @@ import (
 	"testing"
 )
 
-func block(t testing.TB, repo string, lines ...string) RepoRules {
-	t.Helper()
+func block(tb testing.TB, repo string, lines ...string) RepoRules {
+	tb.Helper()
 	pattern, err := ParseRepoPattern(repo)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	b := RepoRules{Pattern: pattern, Source: "Caddyfile:10"}
 	for i, line := range lines {
 		words := strings.Fields(line)
 		rule, err := ParseRefRule(words[0], words[1:], fmt.Sprintf("Caddyfile:%d", 11+i))
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		b.Rules = append(b.Rules, rule)
 	}

@@ -31,7 +31,7 @@ func TestI01(t *testing.T) {
 		t.Errorf("the forge was asked: %+v", w.hub.Requests())
 	}
 	// The same without the GET: as a report, since git hides an HTTP error.
-	body := w.creation("refs/heads/x", rawCaps)
+	body := w.creation("refs/heads/x")
 	resp, err := http.Post(w.url+"github.com/acme/nope.git/git-receive-pack", "", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestRenameBeforePush(t *testing.T) {
 	if err := w.hub.Rename("acme/app", "acme/moved"); err != nil {
 		t.Fatal(err)
 	}
-	got := readAll(t, w.post(w.creation("refs/heads/x", rawCaps), nil))
+	got := readAll(t, w.post(w.creation("refs/heads/x"), nil))
 	if !strings.Contains(got, "ng refs/heads/x Control Center: no push token: acme/app has moved: change the remote") {
 		t.Errorf("%q", got)
 	}
@@ -278,7 +278,7 @@ func TestMintReasons(t *testing.T) {
 func TestForgeDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, allowAll)
-	body := w.creation("refs/heads/x", rawCaps)
+	body := w.creation("refs/heads/x")
 	w.gateway.Minter = mint.NewStatic("static-write-token", "static-read-token")
 	_ = w.hub.Close()
 	w.git("push", "origin", "main:x").want(t, 128, "remote: Control Center: github.com cannot be reached")

@@ -43,7 +43,7 @@ func TestG(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, denyMain)
 	id, main := w.head("main"), w.refs("acme/app")["refs/heads/main"]
-	pack := w.pack("main")
+	pack := w.pack()
 	first := func(ref string) string { return pkt(zero + " " + id + " " + ref + "\x00" + rawCaps) }
 	next := func(ref string) string { return pkt(zero + " " + id + " " + ref) }
 	ok := "refs/heads/ok"
@@ -114,7 +114,7 @@ func TestG02(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, denyMain)
 	body := func(second string) string {
-		return pkt(zero+" "+w.head("main")+" refs/heads/t6\x00"+rawCaps) + pkt(zero+" "+w.head("main")+" "+second+"\n") + "0000" + w.pack("main")
+		return pkt(zero+" "+w.head("main")+" refs/heads/t6\x00"+rawCaps) + pkt(zero+" "+w.head("main")+" "+second+"\n") + "0000" + w.pack()
 	}
 	if got := readAll(t, w.post(body("refs/heads/t7"), nil)); !strings.Contains(got, "ok refs/heads/t7\n") {
 		t.Errorf("%q", got)
@@ -197,7 +197,7 @@ func TestGzipBomb(t *testing.T) {
 	w.mustGit(w.clone, "config", "core.compression", "0")
 	w.mustGit(w.clone, "add", "zeros")
 	w.mustGit(w.clone, "commit", "-qm", "zeros")
-	start := w.creation("refs/heads/bomb", rawCaps)
+	start := w.creation("refs/heads/bomb")
 	got = readAll(t, w.post(bomb(start), header))
 	if !strings.Contains(got, "ng refs/heads/bomb Control Center: malformed push: the gzip body inflates too far") || !strings.HasSuffix(got, "0000") {
 		t.Errorf("pack: %.200q", got)
@@ -237,7 +237,7 @@ func TestD07(t *testing.T) {
 	w := newWorld(t, allowAll)
 	stale := w.head("main~2")
 	before := w.refs("acme/app")["refs/heads/main"]
-	got := readAll(t, w.post(pkt(stale+" "+w.head("main")+" refs/heads/main\x00"+rawCaps)+"0000"+w.pack("main"), nil))
+	got := readAll(t, w.post(pkt(stale+" "+w.head("main")+" refs/heads/main\x00"+rawCaps)+"0000"+w.pack(), nil))
 	if !strings.Contains(got, "ng refs/heads/main ") {
 		t.Errorf("%q", got)
 	}
@@ -251,7 +251,7 @@ func TestD08(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, rules("push ** create"))
 	before := w.refs("acme/app")["refs/heads/main"]
-	got := readAll(t, w.post(w.creation("refs/heads/main", rawCaps), nil))
+	got := readAll(t, w.post(w.creation("refs/heads/main"), nil))
 	if !strings.Contains(got, "ng refs/heads/main ") {
 		t.Errorf("%q", got)
 	}
@@ -262,7 +262,7 @@ func TestD08(t *testing.T) {
 func TestI06(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, denyMain)
-	if got := readAll(t, w.post(w.creation("refs/heads/main", rawCaps), nil)); !strings.Contains(got, "ng refs/heads/main Control Center policy: push to main is denied (rule 3)\n") {
+	if got := readAll(t, w.post(w.creation("refs/heads/main"), nil)); !strings.Contains(got, "ng refs/heads/main Control Center policy: push to main is denied (rule 3)\n") {
 		t.Errorf("%q", got)
 	}
 	w.untouched()
@@ -278,7 +278,7 @@ func TestSlowClient(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
-	body := w.creation("refs/heads/slow", rawCaps)
+	body := w.creation("refs/heads/slow")
 	request := fmt.Sprintf("POST /github.com/acme/app.git/git-receive-pack HTTP/1.1\r\nHost: git.internal\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	for len(request) > 0 {
 		n := min(8, len(request))
@@ -343,7 +343,7 @@ func (w *world) half(cut func(string) int) net.Conn {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	body := w.creation("refs/heads/half", rawCaps)
+	body := w.creation("refs/heads/half")
 	_, err = fmt.Fprintf(conn, "POST /github.com/acme/app.git/git-receive-pack HTTP/1.1\r\nHost: git.internal\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:cut(body)])
 	if err != nil {
 		w.t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -77,9 +78,7 @@ func (w *world) post(body string, header http.Header) *http.Response {
 		w.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/x-git-receive-pack-request")
-	for k, v := range header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, header)
 	client := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: 5 * time.Second, DisableCompression: true}, Timeout: 30 * time.Second}
 	w.t.Cleanup(client.CloseIdleConnections)
 	resp, err := client.Do(req)
@@ -98,14 +97,14 @@ func pkt(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
 const rawCaps = " report-status side-band-64k object-format=sha1 agent=raw"
 
 // creation is the body of a push that creates ref at main's tip, pack included.
-func (w *world) creation(ref, caps string) string {
-	return pkt(zero+" "+w.head("main")+" "+ref+"\x00"+caps) + "0000" + w.pack("main")
+func (w *world) creation(ref string) string {
+	return pkt(zero+" "+w.head("main")+" "+ref+"\x00"+rawCaps) + "0000" + w.pack()
 }
 
-// pack is everything that rev needs beyond the forge.
-func (w *world) pack(rev string) string {
+// pack is everything that main needs beyond the forge.
+func (w *world) pack() string {
 	w.t.Helper()
-	r := w.run(w.clone, nil, []byte(rev+"\n^origin/main\n"), "pack-objects", "--revs", "--stdout", "-q")
+	r := w.run(w.clone, nil, []byte("main\n^origin/main\n"), "pack-objects", "--revs", "--stdout", "-q")
 	if r.code != 0 {
 		w.t.Fatal(r.out)
 	}
@@ -124,7 +123,7 @@ func readAll(t *testing.T, resp *http.Response) string {
 func TestE08(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, allowAll)
-	resp := w.post(w.creation("refs/heads/expect", rawCaps), http.Header{"Expect": {"100-continue"}})
+	resp := w.post(w.creation("refs/heads/expect"), http.Header{"Expect": {"100-continue"}})
 	if body := readAll(t, resp); !strings.Contains(body, "ok refs/heads/expect") {
 		t.Errorf("%q", body)
 	}
@@ -137,7 +136,7 @@ func TestGzip(t *testing.T) {
 	w := newWorld(t, allowAll)
 	var body bytes.Buffer
 	zw := gzip.NewWriter(&body)
-	_, _ = io.WriteString(zw, w.creation("refs/heads/zipped", rawCaps))
+	_, _ = io.WriteString(zw, w.creation("refs/heads/zipped"))
 	_ = zw.Close()
 	resp := w.post(body.String(), http.Header{"Content-Encoding": {"gzip"}})
 	if body := readAll(t, resp); !strings.Contains(body, "ok refs/heads/zipped") {
@@ -219,7 +218,7 @@ func TestE18(t *testing.T) {
 func TestF03(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, denyMain)
-	body := pkt(zero+" "+w.head("main")+" refs/heads/main\x00 side-band-64k") + "0000" + w.pack("main")
+	body := pkt(zero+" "+w.head("main")+" refs/heads/main\x00 side-band-64k") + "0000" + w.pack()
 	got := readAll(t, w.post(body, nil))
 	if want := pkt("\x03Control Center policy: push to main is denied (rule 3)\n") + "0000"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -230,12 +229,12 @@ func TestF03(t *testing.T) {
 func TestF04(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, denyMain)
-	body := pkt(zero+" "+w.head("main")+" refs/heads/main\x00 quiet") + "0000" + w.pack("main")
+	body := pkt(zero+" "+w.head("main")+" refs/heads/main\x00 quiet") + "0000" + w.pack()
 	if got := readAll(t, w.post(body, nil)); got != "" {
 		t.Errorf("%q, want nothing", got)
 	}
 	// Allowed or not makes no difference: the client could not be answered.
-	body = pkt(zero+" "+w.head("main")+" refs/heads/free\x00 quiet") + "0000" + w.pack("main")
+	body = pkt(zero+" "+w.head("main")+" refs/heads/free\x00 quiet") + "0000" + w.pack()
 	if got := readAll(t, w.post(body, nil)); got != "" {
 		t.Errorf("%q, want nothing", got)
 	}
@@ -245,6 +244,7 @@ func TestF04(t *testing.T) {
 // F01 and F02: clients without side-band-64k. git takes what is offered, so the
 // offer is cut down on its way.
 func TestF01(t *testing.T) { t.Parallel(); withholding(t, "side-band-64k ") }
+
 func TestF02(t *testing.T) {
 	t.Parallel()
 	withholding(t, "side-band-64k ", "report-status-v2 ", "quiet ", "atomic ", "ofs-delta ", "delete-refs ", "push-options ")

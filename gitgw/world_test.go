@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -54,7 +55,7 @@ func rules(lines ...string) option {
 	return func(w *world) { w.gateway.Rules = mustRules(w.t, lines...) }
 }
 
-func mustRules(t testing.TB, lines ...string) *gitgw.Rules {
+func mustRules(t *testing.T, lines ...string) *gitgw.Rules {
 	t.Helper()
 	block := gitgw.RepoRules{Source: "Caddyfile:1"}
 	block.Pattern, _ = gitgw.ParseRepoPattern("github.com/acme/*")
@@ -223,9 +224,7 @@ func (w *world) serveStripped(rw http.ResponseWriter, r *http.Request) {
 		body = strings.Replace(body, line, "0000"+pkt(payload), 1)
 		break
 	}
-	for k, v := range rec.Header() {
-		rw.Header()[k] = v
-	}
+	maps.Copy(rw.Header(), rec.Header())
 	rw.WriteHeader(rec.Code)
 	_, _ = rw.Write([]byte(body))
 }
@@ -293,8 +292,7 @@ func (w *world) run(dir string, env []string, input []byte, args ...string) resu
 		w.t.Fatalf("git %s hangs:\n%s", strings.Join(args, " "), out.String())
 	}
 	code := 0
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		code = exit.ExitCode()
 	} else if err != nil {
 		w.t.Fatal(err)

@@ -51,12 +51,12 @@ func permissions(access gitgw.Access) (*github.InstallationPermissions, error) {
 	switch access {
 	case gitgw.Read:
 		return &github.InstallationPermissions{
-			Contents: github.String("read"), PullRequests: github.String("write"), Metadata: github.String("read"),
+			Contents: new("read"), PullRequests: new("write"), Metadata: new("read"),
 		}, nil
 	case gitgw.Write:
-		return &github.InstallationPermissions{Contents: github.String("write")}, nil
+		return &github.InstallationPermissions{Contents: new("write")}, nil
 	case gitgw.Look:
-		return &github.InstallationPermissions{Contents: github.String("read"), Metadata: github.String("read")}, nil
+		return &github.InstallationPermissions{Contents: new("read"), Metadata: new("read")}, nil
 	default:
 		return nil, fmt.Errorf("unknown access %d", access)
 	}
@@ -112,7 +112,7 @@ func (a *GitHubApp) Revoke(ctx context.Context, t gitgw.Token) error {
 // find asks which installation covers repo.
 func (a *GitHubApp) find(ctx context.Context, repo gitgw.Repo) (target, error) {
 	var found *github.Installation
-	err := a.asApp(ctx, func(client *github.Client) (resp *github.Response, err error) {
+	err := a.asApp(func(client *github.Client) (resp *github.Response, err error) {
 		found, resp, err = client.Apps.FindRepositoryInstallation(ctx, repo.Owner(), repo.Name())
 		return resp, err
 	})
@@ -136,7 +136,7 @@ func (a *GitHubApp) whyNotFound(ctx context.Context, repo gitgw.Repo, cause erro
 	for range 10 {
 		var installed []*github.Installation
 		var resp *github.Response
-		err := a.asApp(ctx, func(client *github.Client) (_ *github.Response, err error) {
+		err := a.asApp(func(client *github.Client) (_ *github.Response, err error) {
 			installed, resp, err = client.Apps.ListInstallations(ctx, options)
 			return resp, err
 		})
@@ -168,7 +168,7 @@ func (a *GitHubApp) create(ctx context.Context, repo gitgw.Repo, to target, want
 		options.Repositories = []string{repo.Name()}
 	}
 	var made *github.InstallationToken
-	err := a.asApp(ctx, func(client *github.Client) (resp *github.Response, err error) {
+	err := a.asApp(func(client *github.Client) (resp *github.Response, err error) {
 		made, resp, err = client.Apps.CreateInstallationToken(ctx, to.installation, options)
 		return resp, err
 	})

@@ -21,7 +21,7 @@ const callTime = 30 * time.Second
 // asApp calls the API as the app. When the forge refuses the JWT, its clock may
 // be another than ours: the answer's Date says so, and the call is made once
 // more by that clock.
-func (a *GitHubApp) asApp(ctx context.Context, call func(*github.Client) (*github.Response, error)) error {
+func (a *GitHubApp) asApp(call func(*github.Client) (*github.Response, error)) error {
 	for attempt := 0; ; attempt++ {
 		a.mu.Lock()
 		skew := a.skew
@@ -94,12 +94,10 @@ func (a *GitHubApp) reason(repo gitgw.Repo, err error) error {
 	say := func(format string, args ...any) error {
 		return &gitgw.MintError{Reason: fmt.Sprintf(format, args...), Err: safe(err)}
 	}
-	var limited *github.RateLimitError
-	if errors.As(err, &limited) {
+	if limited, ok := errors.AsType[*github.RateLimitError](err); ok {
 		return say("the GitHub API's rate limit is reached until %s", limited.Rate.Reset.UTC().Format("15:04 MST"))
 	}
-	var abuse *github.AbuseRateLimitError
-	if errors.As(err, &abuse) {
+	if abuse, ok := errors.AsType[*github.AbuseRateLimitError](err); ok {
 		return say("the GitHub API asks to wait %s", abuse.GetRetryAfter().Round(time.Second))
 	}
 	var answer *github.ErrorResponse
@@ -145,8 +143,7 @@ func status(err error) int {
 	if errors.As(err, &answer) && answer.Response != nil {
 		return answer.Response.StatusCode
 	}
-	var kept *apiError
-	if errors.As(err, &kept) {
+	if kept, ok := errors.AsType[*apiError](err); ok {
 		return kept.code
 	}
 	return 0

@@ -81,7 +81,7 @@ func TestMintExactly(t *testing.T) {
 			if !ok || len(made.Repositories) != 1 || made.Repositories[0] != "acme/app" || fmt.Sprint(made.Permissions) != permissions {
 				t.Errorf("%s: opens %v with %v, want %s", access, made.Repositories, made.Permissions, permissions)
 			}
-			if token.Expires().Sub(time.Now()) < 50*time.Minute {
+			if time.Until(token.Expires()) < 50*time.Minute {
 				t.Errorf("expires %s", token.Expires())
 			}
 			if err := app.Revoke(t.Context(), token); err != nil {
@@ -235,13 +235,13 @@ func TestStrangeAnswers(t *testing.T) {
 			var mu sync.Mutex
 			var revoked []string
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				switch {
-				case r.Method == http.MethodDelete:
+				switch r.Method {
+				case http.MethodDelete:
 					mu.Lock()
 					defer mu.Unlock()
 					revoked = append(revoked, r.Header.Get("Authorization"))
 					w.WriteHeader(http.StatusNoContent)
-				case r.Method == http.MethodPost:
+				case http.MethodPost:
 					w.WriteHeader(http.StatusCreated)
 					_, _ = w.Write([]byte(c.body))
 				default:
