@@ -21,15 +21,10 @@ var pushesTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 
 func init() { egress.AddCollectors(pushesTotal) }
 
-// record writes the audit record of a push to the log and tells everybody who
-// follows the session. The record holds the token's id and never its value.
+// record tells everybody who follows the session of a push. The gateway has
+// written the same record to the log. It holds the token's id, never its value.
 func record(sessions *session.Registry, log *slog.Logger, p gitgw.Push) {
 	pushesTotal.WithLabelValues(string(p.Outcome)).Inc()
-	level := slog.LevelInfo
-	if p.Outcome != gitgw.Accepted {
-		level = slog.LevelWarn
-	}
-	log.LogAttrs(context.Background(), level, "push", slog.Any("push", p))
 	fields, err := pushFields(p)
 	if err != nil {
 		log.LogAttrs(context.Background(), slog.LevelError, "encode push for the events", slog.Any("error", err))
