@@ -95,11 +95,10 @@ func (ad *advertisement) next() (string, error) {
 func (g *Gateway) advertise(w http.ResponseWriter, r *http.Request, caller Caller, up *upstream) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Minute)
 	defer cancel()
-	look := g.lookToken(ctx, caller, up.repo)
-	defer look.release(ctx)
-	resp, err := retrying(ctx, look.pauses, func(error) {}, func() (*http.Response, error) {
-		return up.refs(ctx, "git-upload-pack", "", look.token)
-	})
+	// A client that does not take the listing holds neither it nor its token.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * time.Minute))
+	resp, used, err := g.list(ctx, caller, up)
+	defer used.revoke()
 	if err != nil {
 		g.refuseRefs(w, r, caller, up.repo, err)
 		return
@@ -112,7 +111,7 @@ func (g *Gateway) advertise(w http.ResponseWriter, r *http.Request, caller Calle
 	}
 	format := ad.capabilities.format()
 	if ad.empty {
-		if format, err = up.objectFormat(ctx, look.token); err != nil {
+		if format, err = up.objectFormat(ctx, used.token); err != nil {
 			g.refuseRefs(w, r, caller, up.repo, err)
 			return
 		}

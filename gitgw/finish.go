@@ -63,7 +63,7 @@ func (p *push) failedPush(up *upload, err error) bool {
 		return p.fail(Malformed, p.g.notice("malformed push: "+bad.Error()))
 	}
 	if up.whole.Load() && (e == nil || e.status == 0) {
-		return p.fail(Unknown, p.g.notice(err.Error()+" before it reported; fetch to see whether the push arrived"))
+		return p.fail(Unknown, p.g.notice(err.Error()+"; fetch to see whether the push arrived"))
 	}
 	return p.fail(Failed, p.g.notice(err.Error()))
 }

@@ -1,7 +1,6 @@
 package gitgw
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -37,7 +36,7 @@ type Gateway struct {
 	// of the environment. It must not follow redirects or add credentials.
 	Transport http.RoundTripper
 
-	once     sync.Once
+	mu       sync.Mutex
 	fallback *http.Transport
 }
 
@@ -98,6 +97,9 @@ func (g *Gateway) refuseRefs(w http.ResponseWriter, r *http.Request, caller Call
 		g.log().Warn("refs not listed", attrs(caller, repo, err)...)
 		status, record.Outcome = http.StatusBadGateway, Failed
 		record.Reason = err.Error()
+		if told, ok := errors.AsType[*MintError](err); ok {
+			record.Reason = told.Reason
+		}
 		if up, ok := errors.AsType[*upstreamError](err); ok {
 			record.UpstreamStatus = up.status
 		}
@@ -152,7 +154,9 @@ func (g *Gateway) transport() http.RoundTripper {
 	if g.Transport != nil {
 		return g.Transport
 	}
-	g.once.Do(func() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.fallback == nil {
 		g.fallback = &http.Transport{
 			Proxy:               nil,
 			DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
@@ -164,7 +168,7 @@ func (g *Gateway) transport() http.RoundTripper {
 			ReadBufferSize:      64 << 10,
 			Protocols:           http1(),
 		}
-	})
+	}
 	return g.fallback
 }
 
@@ -174,9 +178,12 @@ func http1() *http.Protocols {
 	return &p
 }
 
-// Close drops idle connections to the forges. Pushes under way go on.
+// Close drops idle connections to the forges. Pushes under way go on, and a
+// request that comes late is still served: a server that reloads its
+// configuration lets the old handler finish.
 func (g *Gateway) Close() error {
-	g.once.Do(func() {})
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.fallback != nil {
 		g.fallback.CloseIdleConnections()
 	}
@@ -206,47 +213,4 @@ func attrs(c Caller, repo Repo, err error) []any {
 		slog.String("repository", repo.String()),
 		slog.String("error", (&redactor{}).text(err.Error())),
 	}
-}
-
-// look is the token an advertisement is fetched with.
-type look struct {
-	token  Token
-	pauses []time.Duration // for a token too young to be known everywhere
-	revoke func(context.Context)
-}
-
-func (l look) release(ctx context.Context) {
-	if l.revoke != nil {
-		l.revoke(ctx)
-	}
-}
-
-// lookToken finds a token that can read repo: the run's own, or one minted to
-// read, or none, which still serves public repositories. Never one that writes.
-func (g *Gateway) lookToken(ctx context.Context, caller Caller, repo Repo) look {
-	if caller.ReadToken != nil {
-		if t, ok := caller.ReadToken(ctx, repo); ok && !t.IsZero() {
-			return look{token: t}
-		}
-	}
-	if g.Minter == nil {
-		return look{}
-	}
-	mintCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mintTime)
-	defer cancel()
-	t, err := g.Minter.Mint(mintCtx, repo, Look)
-	if err != nil || t.IsZero() {
-		if err != nil {
-			g.log().Info("no token to list refs", attrs(caller, repo, err)...)
-		}
-		return look{}
-	}
-	limits := g.Limits.withDefaults()
-	return look{token: t, pauses: limits.Retry, revoke: func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.Revoke)
-		defer cancel()
-		if err := g.Minter.Revoke(ctx, t); err != nil {
-			g.log().Warn("token to list refs was not revoked", attrs(caller, repo, err)...)
-		}
-	}}
 }

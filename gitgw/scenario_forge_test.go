@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
-
-	git "github.com/go-git/go-git/v5"
-	"github.com/go-git/go-git/v5/config"
 
 	"postern/gitgw"
 	"postern/gitgw/mint"
@@ -319,28 +317,21 @@ func TestK01(t *testing.T) {
 	}
 }
 
-// L01: go-git as the client.
-func TestL01(t *testing.T) {
+// K01 with git-lfs itself, where it is installed: its hook fails and git pushes
+// nothing.
+func TestK01Client(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, denyMain)
-	repo, err := git.PlainOpen(w.clone)
-	if err != nil {
-		t.Fatal(err)
+	if _, err := exec.LookPath("git-lfs"); err != nil {
+		t.Skip("git-lfs is not installed")
 	}
-	push := func(spec string) error {
-		return repo.PushContext(t.Context(), &git.PushOptions{
-			RemoteURL: w.url + "github.com/acme/app.git", RefSpecs: []config.RefSpec{config.RefSpec(spec)},
-		})
-	}
-	err = push("refs/heads/main:refs/heads/main")
-	if err == nil || !strings.Contains(err.Error(), "command error on refs/heads/main: Control Center policy: push to main is denied (rule 3)") {
-		t.Errorf("refused push: %v", err)
-	}
+	w := newWorld(t, allowAll)
+	w.mustGit(w.clone, "lfs", "install", "--local")
+	w.mustGit(w.clone, "lfs", "track", "*.bin")
+	w.commit(w.clone, "a.bin", "large\n")
+	r := w.git("push", "origin", "main:feat")
+	r.want(t, 1, "batch response: Control Center policy: Git LFS uploads are not allowed")
+	r.lacks(t, "Everything up-to-date")
 	w.untouched()
-	if err := push("refs/heads/main:refs/heads/feat"); err != nil {
-		t.Errorf("allowed push: %v", err)
-	}
-	w.wantRef("refs/heads/feat", w.head("main"))
 }
 
 // What the client says of itself does not reach the forge.

@@ -32,7 +32,7 @@ func (w *world) commitBlob(size int) {
 	w.mustGit(w.clone, "commit", "-q", "-m", "blob")
 }
 
-// E02 and E03: a large push that is denied is read to its end first.
+// E02: a large push that is denied is read to its end first.
 func TestE02(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, rules("deny ** # no"))
@@ -40,6 +40,20 @@ func TestE02(t *testing.T) {
 	r := w.git("push", "origin", "main:big")
 	r.want(t, 1, " ! [remote rejected] main -> big (Control Center policy: no)")
 	r.lacks(t, "RPC failed", "Everything up-to-date", "Broken pipe")
+	w.untouched()
+}
+
+// E03 is what git prints when it is not: whatever refuses a large push, a rule, a
+// missing approver or a malformed head, must not look so.
+func TestE03(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, rules("push **", "ask rel*"), func(w *world) { w.gateway.Limits.Commands = 1 })
+	w.commitBlob(8 << 20)
+	for _, refs := range [][]string{{"main:rel-1"}, {"main:a", "main:b"}, {"main:refs/x"}} {
+		r := w.git(append([]string{"push", "origin"}, refs...)...)
+		r.want(t, 1, "[remote rejected]")
+		r.lacks(t, "RPC failed", "Everything up-to-date", "Broken pipe")
+	}
 	w.untouched()
 }
 
