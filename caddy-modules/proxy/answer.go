@@ -144,7 +144,9 @@ func (x *exchange) frame(resp *http.Response) ([]byte, framing) {
 		body = byChunks
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
 		for name := range resp.Trailer {
-			b = appendField(b, "Trailer", name)
+			if passesAsTrailer(name) {
+				b = appendField(b, "Trailer", name)
+			}
 		}
 	default:
 		body = untilClose
@@ -217,7 +219,7 @@ func closeChunk(b []byte, start, n int) []byte {
 
 func appendTrailers(b []byte, trailer http.Header) []byte {
 	for name, values := range trailer {
-		if isHopByHop(name) || !isTokenText(name) {
+		if !passesAsTrailer(name) {
 			continue
 		}
 		for _, v := range values {

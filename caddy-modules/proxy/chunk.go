@@ -156,9 +156,7 @@ func (d *chunkDecoder) trailer(line string) error {
 	if !isFieldValue(value) {
 		return bad("control byte in a trailer")
 	}
-	// RFC 9110 section 6.5.1: what frames, routes or authenticates a message
-	// has no meaning this late, except to a parser that is confused.
-	if !decides(name) && !isHopByHop(name) && !strings.EqualFold(name, "Authorization") {
+	if passesAsTrailer(name) {
 		d.fields = append(d.fields, field{name, value})
 	}
 	return nil

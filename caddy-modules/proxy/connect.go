@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -25,6 +24,9 @@ func (f *flow) connect() bool {
 	}
 	f.dropUpstream() // of a plain request before
 	r, err := f.open(t)
+	if f.isEnded() {
+		return false
+	}
 	if err != nil {
 		answer := f.failed(ProtoConnect, t, err)
 		answer.close = f.req.close
@@ -73,6 +75,10 @@ func (f *flow) checkHello(r *route) bool {
 	var left bool
 	r.hello, r.sni, left = f.awaitHello(r.target.Host())
 	switch {
+	case f.isCut():
+		// What ended the flow is the cause, not what the client had sent so far.
+		r.hello, r.sni = HelloNone, ""
+		return false
 	case !r.hello.Refuses():
 		// A client that left without a byte was only asking whether the port
 		// is open.
@@ -107,7 +113,7 @@ func (f *flow) awaitHello(host policy.Host) (v HelloVerdict, name string, left b
 			// SNILog goes on with the tunnel.
 			_ = f.client.SetReadDeadline(time.Time{})
 			return HelloTimeout, "", false
-		case errors.Is(err, io.EOF) && len(f.in.bytes()) == 0:
+		case len(f.in.bytes()) == 0:
 			return HelloNone, "", true
 		default:
 			return HelloMalformed, "", false

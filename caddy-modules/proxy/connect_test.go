@@ -213,6 +213,23 @@ func TestTunnelHelloDeadline(t *testing.T) {
 	}
 }
 
+// A tunnel that is revoked while its hello is awaited ends for that reason.
+func TestTunnelRevokedBeforeHello(t *testing.T) {
+	limits := quick
+	limits.Hello = time.Minute
+	b := newLab(t, []string{"a.example"}, withLimits(limits))
+	conn := b.tunnel("a.example:443")
+	conn.send("\x16\x03\x01")
+	time.Sleep(20 * time.Millisecond)
+	b.allow([]string{"b.example"}, nil, nil)
+	b.srv.Recheck()
+	conn.expectEnd()
+	r := b.awaitClose()
+	if d := b.kept(KindDecision); len(d) != 1 || !d[0].Allowed() || r.Cause != CauseRevoked || r.Code() != "not_allowed" || r.Hello != HelloNone {
+		t.Errorf("decision %+v, close %+v", d, r)
+	}
+}
+
 // A client that connects to see whether a port is open is no violation.
 func TestTunnelThatIsOnlyOpened(t *testing.T) {
 	b := newLab(t, []string{"a.example"})

@@ -39,6 +39,21 @@ func isHopByHop(name string) bool {
 	return false
 }
 
+// passesAsTrailer says that a field may come after the content. What frames,
+// routes or authenticates a message has no meaning so late, except to a parser
+// that is confused (RFC 9110 section 6.5.1).
+func passesAsTrailer(name string) bool {
+	if !isTokenText(name) || decides(name) || isHopByHop(name) {
+		return false
+	}
+	for _, n := range [...]string{"Authorization", "Cookie", "Set-Cookie", decisionField, reasonField} {
+		if strings.EqualFold(name, n) {
+			return false
+		}
+	}
+	return true
+}
+
 var hopByHop = [...]string{
 	"Connection", "Keep-Alive", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "HTTP2-Settings",
 	"X-Upstream-Https-Proxy", "X-Unix-Socket",

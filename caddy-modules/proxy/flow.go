@@ -199,6 +199,21 @@ func (f *flow) abort(cause Cause) {
 	_ = f.client.Close()
 }
 
+// isEnded says that the flow was ended from outside, so that nobody is left to
+// be told anything.
+func (f *flow) isEnded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended
+}
+
+// isCut says that something from outside ended the flow or its tunnel.
+func (f *flow) isCut() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cause != ""
+}
+
 // usable says that r is still what the flow is connected to, and the decision
 // that took it away otherwise.
 func (f *flow) usable(r *route) (bool, *policy.Decision) {

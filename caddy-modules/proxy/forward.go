@@ -53,7 +53,7 @@ func (x *exchange) run() bool {
 	//nolint:bodyclose // closing would read the rest of an endless body; the connection is closed instead
 	resp, opened, err := x.request()
 	if !opened {
-		if errors.Is(err, errEnded) {
+		if f.isEnded() {
 			return false
 		}
 		answer := f.failed(ProtoHTTP, x.t, err)
@@ -199,12 +199,6 @@ var errClientGone = errors.New("the client closed the connection inside its cont
 func isDial(err error) bool {
 	_, ok := errors.AsType[*DialError](err)
 	return ok
-}
-
-func (f *flow) isEnded() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.ended
 }
 
 // readContent reads more of the client's content into the buffer.

@@ -27,11 +27,12 @@ import (
 //	more than Limits.HelloSize                      hello_too_large
 //	silence past Limits.Hello                       hello_timeout
 //
-// Two things it cannot see. With ECH whose outer name is the host itself, the
+// Three things it cannot see. With ECH whose outer name is the host itself, the
 // inner name is between the client and that host; browsers send a meaningless
 // ECH extension always, so its presence says nothing. And the Host header inside
 // the TLS is not readable without breaking it open: a server that ignores its
-// own certificate's names can still be used as a front.
+// own certificate's names can still be used as a front. And a tunnel to any
+// other port carries what it likes: a rule that names such a port says so.
 
 // Record and handshake types, RFC 8446 appendix B.
 const (

@@ -68,6 +68,9 @@ func (f *flow) serveSOCKS() {
 		return
 	}
 	r, err := f.open(t)
+	if f.isEnded() {
+		return
+	}
 	if err != nil {
 		f.failed(ProtoSOCKS5, t, err)
 		f.saySocks(socksReply(replyFor(err)))
