@@ -47,6 +47,8 @@ func openAdvertisement(r io.Reader, service string) (*advertisement, error) {
 		return nil, errors.New("the advertisement is cut short")
 	}
 	line := ad.scan.Bytes()
+	// git 2.39 sends no line at all for a repository without refs, other servers
+	// one of zeros.
 	if len(line) == 0 {
 		ad.empty = true
 		return ad, nil
@@ -60,6 +62,7 @@ func openAdvertisement(r io.Reader, service string) (*advertisement, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read advertisement: %w", err)
 	}
+	// The scanner's buffer is used again by the next line.
 	ad.first = bytes.Clone(ref)
 	return ad, nil
 }
@@ -81,6 +84,7 @@ func (ad *advertisement) next() (string, error) {
 				return "", io.EOF
 			}
 		}
+		// HEAD and peeled tags belong to fetches; receive-pack lists neither.
 		id, ref, ok := strings.Cut(string(bytes.TrimSuffix(line, []byte("\n"))), " ")
 		if ok && validID(id) && strings.HasPrefix(ref, "refs/") && !strings.HasSuffix(ref, "^{}") && !strings.ContainsRune(ref, 0) {
 			return id + " " + ref, nil
@@ -135,6 +139,7 @@ func writeAdvertisement(w io.Writer, ad *advertisement, caps Capabilities) error
 	if err := enc.EncodeString("# service=git-receive-pack\n", pktline.FlushString); err != nil {
 		return fmt.Errorf("write advertisement: %w", err)
 	}
+	// The capabilities ride on whichever line comes first.
 	tail := "\x00" + caps.String()
 	for {
 		line, err := ad.next()
@@ -152,6 +157,8 @@ func writeAdvertisement(w io.Writer, ad *advertisement, caps Capabilities) error
 		}
 		tail = ""
 	}
+	// No line went out: an empty repository, or one with hidden refs only. git
+	// needs a line of zeros, in the length of the repository's hash.
 	if tail != "" {
 		zero := strings.Repeat("0", 40)
 		if caps.format() == "sha256" {

@@ -36,6 +36,8 @@ func (p *push) ask(clientCtx context.Context) (Answer, error) {
 		answered <- result{a, err}
 	}()
 
+	// The first line goes out before anything else happens: a person who sees
+	// git stand still must know why within the second.
 	started := time.Now()
 	tick := time.NewTicker(limits.Progress)
 	defer tick.Stop()
@@ -46,11 +48,15 @@ func (p *push) ask(clientCtx context.Context) (Answer, error) {
 	for {
 		select {
 		case r := <-answered:
+			// An approver that noticed the end of its context says so in its own
+			// words; ours say which end it was.
 			if r.err != nil && ctx.Err() != nil {
 				return Answer{}, waited(clientCtx, limits.Ask)
 			}
 			return r.answer, r.err
 		case <-tick.C:
+			// The first write after the client's death succeeds, as the network has
+			// not answered yet; the second fails.
 			p.rep.progress(p.g.notice(fmt.Sprintf("waiting for approval (%s)", time.Since(started).Round(time.Second))) + "\n")
 			if p.rep.flush() != nil {
 				return Answer{}, errClientGone
@@ -79,6 +85,8 @@ func (p *push) question(limit time.Duration) Question {
 		Repository: p.up.repo,
 	}
 	q.Deadline = q.Time.Add(limit)
+	// All refs, not only those that need a yes: whoever allows one of them lets
+	// the others go with it.
 	for _, r := range p.record.Refs {
 		q.Refs = append(q.Refs, r.RefVerdict)
 	}

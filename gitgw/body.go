@@ -132,6 +132,7 @@ func (b *clientBody) stop() {
 // client that is answered before it has sent everything takes the answer for a
 // broken connection. The stall limit holds; the size does not matter.
 func (b *clientBody) drain() error {
+	// What the inflater or the buffer still hold does not matter: it was read.
 	b.stop()
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -54,6 +54,8 @@ func parseCapabilities(text string) (Capabilities, error) {
 	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return c, errors.New("control characters among the capabilities")
 	}
+	// The words are looked at one by one and never kept: what is not known here
+	// does not reach the forge.
 	flags := c.flags()
 	var bad error
 	for word := range strings.SplitSeq(text, " ") {
@@ -77,6 +79,8 @@ func parseCapabilities(text string) (Capabilities, error) {
 	return c, bad
 }
 
+// setFormat takes the hash once: a second, different one would let each reader
+// choose.
 func (c *Capabilities) setFormat(value string) error {
 	switch {
 	case value != "sha1" && value != "sha256":
@@ -131,6 +135,8 @@ func (c Capabilities) reports() bool { return c.ReportStatus || c.ReportStatusV2
 // client that asked for c. The report always comes in the widest form both
 // sides know; [relay] turns it into the client's.
 func (c Capabilities) forUpstream(offered Capabilities) Capabilities {
+	// Side-band always, so that the forge's hooks can be heard and its keep-alives
+	// prove that it works; one report version only, as git itself asks.
 	return Capabilities{
 		ReportStatusV2: c.ReportStatusV2 && offered.ReportStatusV2,
 		ReportStatus:   offered.ReportStatus && (!c.ReportStatusV2 || !offered.ReportStatusV2),

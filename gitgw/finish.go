@@ -14,6 +14,7 @@ const mintTime = 30 * time.Second
 
 // mint obtains the write token. The error is one line for git's output.
 func (p *push) mint(clientCtx context.Context) (Token, error) {
+	// A gateway without minter still judges, so that a rule set can be tried.
 	if p.g.Minter == nil {
 		return Token{}, errors.New("no push token: no token source is configured")
 	}
@@ -27,6 +28,8 @@ func (p *push) mint(clientCtx context.Context) (Token, error) {
 		return token, nil
 	}
 	p.g.log().Warn("no push token", attrs(p.caller, p.up.repo, err)...)
+	// Only a MintError's words are meant for people; any other error may hold an
+	// address or worse.
 	reason := "the token source failed"
 	if told, ok := errors.AsType[*MintError](err); ok {
 		reason = told.Reason
@@ -62,6 +65,8 @@ func (p *push) failedPush(up *upload, err error) bool {
 	if bad := p.body.malformed(); bad != nil {
 		return p.fail(Malformed, p.g.notice("malformed push: "+bad.Error()))
 	}
+	// With an HTTP status the forge has said no. Without one, after the last
+	// byte, it may have done what it was asked and died then.
 	if up.whole.Load() && (e == nil || e.status == 0) {
 		return p.fail(Unknown, p.g.notice(err.Error()+"; fetch to see whether the push arrived"))
 	}
@@ -78,6 +83,8 @@ func (p *push) brokenReport(y *relay, up *upload, err, cut error) bool {
 	p.g.log().Warn("report broke off", attrs(p.caller, p.up.repo, err)...)
 	p.body.stop()
 	if !up.whole.Load() {
+		// The upload ended early for one of three reasons: the client, its
+		// compression, or the forge itself.
 		switch lost, bad := p.body.err(), p.body.malformed(); {
 		case lost != nil:
 			p.end(Aborted, lost.Error())
@@ -105,6 +112,8 @@ func (p *push) brokenReport(y *relay, up *upload, err, cut error) bool {
 
 // conclude reads the outcome from a complete report.
 func (p *push) conclude(y *relay) {
+	// One ng makes the push a failure, as git's exit status does; a ref without a
+	// word leaves it open.
 	p.end(Accepted, "")
 	if y.unpack != "ok" {
 		p.end(Failed, "unpack "+y.unpack)

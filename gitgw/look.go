@@ -49,6 +49,8 @@ func (g *Gateway) mintLook(ctx context.Context, caller Caller, repo Repo) look {
 	if g.Minter == nil {
 		return none
 	}
+	// As for a push, the client's death does not cut the minting short: a token
+	// that was made must be known, to be revoked.
 	mintCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mintTime)
 	defer cancel()
 	t, err := g.Minter.Mint(mintCtx, repo, Look)

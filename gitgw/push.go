@@ -40,9 +40,12 @@ func (g *Gateway) receivePack(w http.ResponseWriter, r *http.Request, caller Cal
 		Time: started, Session: caller.Session, Agent: caller.Agent, Workspace: caller.Workspace,
 		Repository: up.repo,
 	}
+	// The record is written after the token's end and before the connection's,
+	// whatever the end was.
 	sound := p.run(r.Context(), err)
 	p.record.Duration = time.Since(started)
 	p.record.ClientGone = p.rep.lost != nil || p.body.err() != nil
+	// A probe has no outcome and no record.
 	if p.record.Outcome != "" {
 		g.recorded(p.record)
 	}
@@ -60,6 +63,8 @@ func (p *push) run(clientCtx context.Context, encoding error) bool {
 	if encoding != nil {
 		return p.malformed(&HeadError{Reason: encoding.Error(), Head: &Head{}})
 	}
+	// Nothing has been answered yet: until the head is read, what the client can
+	// understand is not known.
 	head, err := readHead(p.body, p.limits)
 	var bad *HeadError
 	switch {
@@ -86,6 +91,8 @@ func (p *push) run(clientCtx context.Context, encoding error) bool {
 	if sound, ok := p.approved(clientCtx); !ok {
 		return sound
 	}
+	// Twelve bytes tell a pack from the middle of one, before a token is made for
+	// it. git starts over in mid-pack after some broken connections.
 	if !head.DeletesOnly() {
 		start, err := p.body.peek(12)
 		if err != nil && p.body.err() != nil {
@@ -108,6 +115,8 @@ func (p *push) end(outcome Outcome, reason string) {
 // decision is about exactly the head that will be encoded for the forge.
 func (p *push) judge() bool {
 	ours := p.caller.mayName(p.up.repo)
+	// Rules are asked only about repositories that are the caller's: their reasons
+	// would tell a run what other repositories there are.
 	clean := ours && p.head.Capabilities.reports()
 	p.record.Refs = make([]PushedRef, len(p.head.Updates))
 	for i, u := range p.head.Updates {
@@ -169,6 +178,7 @@ func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
 	if p.g.Approver == nil || !p.g.Approver.Connected() {
 		return p.fail(Refused, p.g.policy("needs approval and no approver is connected")), false
 	}
+	// One question for the whole push, since it will be all or nothing.
 	answer, err := p.ask(clientCtx)
 	p.record.Approver = answer.By
 	switch {
@@ -202,6 +212,7 @@ func (p *push) fail(outcome Outcome, text string) bool {
 func (p *push) refuse(outcome Outcome, reason string, hints []string, why func(PushedRef) string) bool {
 	p.end(outcome, reason)
 	drained := p.body.drain()
+	// Before the report, so that git prints them above its table.
 	for _, h := range hints {
 		p.rep.progress(p.redact.line(h) + "\n")
 	}
@@ -246,6 +257,8 @@ func (p *push) forward(clientCtx context.Context) bool {
 	p.record.TokenID = token.ID()
 	p.redact.know(token)
 
+	// A pack that is being streamed cannot be sent twice, so whatever can fail
+	// for a reason that passes is done before its first byte.
 	offered, err := retrying(clientCtx, p.limits.Retry, func(error) {
 		p.rep.progress(p.g.notice("waiting for "+p.up.forge.Host+" to accept the new token") + "\n")
 		_ = p.rep.flush()
@@ -295,6 +308,8 @@ func (p *push) forward(clientCtx context.Context) bool {
 	if err := y.run(); err != nil {
 		return p.brokenReport(y, up, err, answer.cut)
 	}
+	// Reading to the end gives the connection back; a forge that refuses early
+	// leaves a pack in the client that must be read before it hears the end.
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
 	drained := p.body.drain()
 	p.rep.end()

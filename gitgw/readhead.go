@@ -33,6 +33,8 @@ func (e *HeadError) Error() string { return "malformed push: " + e.Reason }
 func ReadHead(r io.Reader) (*Head, error) { return readHead(r, Limits{}.withDefaults()) }
 
 func readHead(r io.Reader, limits Limits) (*Head, error) {
+	// The limit is on what is read, not on what is kept: a packet that is cut by
+	// it is never parsed.
 	src := &sourceErr{r: r}
 	limited := &io.LimitedReader{R: src, N: limits.HeadBytes}
 	p := &headParser{scan: pktline.NewScanner(limited), head: &Head{}, seen: map[string]bool{}, limits: limits}
@@ -48,6 +50,8 @@ func readHead(r io.Reader, limits Limits) (*Head, error) {
 	case limited.N <= 0:
 		err = fmt.Errorf("the command list is larger than %d bytes", limits.HeadBytes)
 	}
+	// git shows a refusal beside each ref that is named in the report; those that
+	// are not named read "remote failed to report status".
 	refs := make([]string, 0, len(p.head.Updates)+1)
 	for _, u := range p.head.Updates {
 		refs = append(refs, u.Ref)
@@ -110,6 +114,7 @@ func (p *headParser) commands() error {
 			return err
 		}
 		if line == nil {
+			// Only now is it sure that the capabilities have been seen.
 			return p.checkFormat()
 		}
 		switch {
@@ -130,6 +135,7 @@ func (p *headParser) commands() error {
 }
 
 func (p *headParser) shallow(line []byte) error {
+	// git takes them anywhere; in one place they cannot hide among commands.
 	if len(p.head.Updates) > 0 {
 		return errors.New("a shallow line after the commands")
 	}
@@ -150,8 +156,11 @@ func (p *headParser) shallow(line []byte) error {
 // would miss "refs/heads/main NUL x".
 func (p *headParser) command(line []byte) error {
 	n := len(p.head.Updates) + 1
+	// One LF, as git itself drops; a second one would be part of the name.
 	text := string(bytes.TrimSuffix(line, []byte("\n")))
 	if n == 1 {
+		// The capabilities are read before the command is judged, so that its
+		// refusal can have the shape that the client asked for.
 		command, caps, ok := strings.Cut(text, "\x00")
 		var err error
 		if p.head.Capabilities, err = parseCapabilities(caps); err == nil && !ok {
@@ -192,6 +201,8 @@ func parseCommand(text string) (Update, error) {
 	if strings.ContainsRune(text, 0) {
 		return Update{}, errors.New("a NUL byte after the first command")
 	}
+	// Exactly one space: with two, go-git reads another command than git, which
+	// hangs up.
 	parts := strings.SplitN(text, " ", 3)
 	if len(parts) != 3 {
 		return Update{}, errors.New("want OLD NEW REF with one space between")
@@ -203,6 +214,8 @@ func parseCommand(text string) (Update, error) {
 	if err := checkRef(u.Ref); err != nil {
 		return Update{}, err
 	}
+	// The action is what the client claims. A lie fails at the forge, which
+	// compares the old id before it swaps.
 	switch from, to := zeroID(u.Old), zeroID(u.New); {
 	case from && to:
 		return Update{}, errors.New("neither an old nor a new id")
@@ -227,6 +240,7 @@ func (p *headParser) checkFormat() error {
 			return fmt.Errorf("ids of %s do not fit object-format %s", quote(u.Ref), p.head.Capabilities.format())
 		}
 	}
+	// Without a command no format was declared, and the lines are not used.
 	for _, id := range p.head.Shallow {
 		if len(id) != want && !p.head.Empty() {
 			return fmt.Errorf("shallow id %s does not fit object-format %s", quote(id), p.head.Capabilities.format())

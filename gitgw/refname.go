@@ -36,6 +36,7 @@ func checkRef(ref string) error {
 	if strings.Contains(ref, "..") || strings.Contains(ref, "@{") {
 		return fmt.Errorf("ref %s holds .. or @{", quote(ref))
 	}
+	// Each component becomes a file's name in many a forge.
 	for part := range strings.SplitSeq(ref, "/") {
 		switch {
 		case part == "":

@@ -30,6 +30,8 @@ type relay struct {
 	held   []byte // progress text that may end inside a word
 }
 
+// newRelay prepares to relay body. refs are the push's own, in which the results
+// are noted.
 func newRelay(rep *reporter, redact *redactor, body io.Reader, side, v2 bool, refs []PushedRef) *relay {
 	y := &relay{
 		rep: rep, redact: redact, body: bufio.NewReaderSize(body, 64<<10),
@@ -46,6 +48,7 @@ func newRelay(rep *reporter, redact *redactor, body io.Reader, side, v2 bool, re
 func (y *relay) run() error {
 	defer y.sayHeld(true)
 	bands := &bandReader{y: y, scan: pktline.NewScanner(y.body)}
+	// Without side-band the answer is the report itself.
 	var from io.Reader = y.body
 	if y.side {
 		from = bands
@@ -57,7 +60,8 @@ func (y *relay) run() error {
 			if !y.side {
 				return nil
 			}
-			// Hooks may go on talking after the report.
+			// Hooks may go on talking after the report, and the answer is whole only
+			// with the flush that ends the multiplexing.
 			if _, err := io.Copy(io.Discard, bands); err != nil {
 				return fmt.Errorf("after the report: %w", err)
 			}
@@ -85,10 +89,13 @@ func (y *relay) flushIdle() {
 
 // report takes one line of the report, notes it and passes it on.
 func (y *relay) report(line string) error {
+	// A packet that holds two lines would be one line to us and two to git.
 	word, rest, _ := strings.Cut(line, " ")
 	if strings.ContainsAny(line, "\n\x00") {
 		return fmt.Errorf("malformed report line %s", quote(line))
 	}
+	// gitprotocol-pack(5): unpack-status comes first, once, then one
+	// command-status for each ref.
 	if y.unpack == "" {
 		if word != "unpack" || rest == "" {
 			return fmt.Errorf("report begins with %s", quote(line))
@@ -106,8 +113,12 @@ func (y *relay) report(line string) error {
 			return nil // git would warn of a ref it never pushed
 		}
 		y.last = i
+		// The record gets a cleaned line; the client gets the forge's own words,
+		// as `refusing to allow a GitHub App …` explains itself.
 		y.refs[i].Result, y.refs[i].Message = word, y.redact.line(message)
 	case "option":
+		// report-status-v2 tells more of the ref before; a client of version 1
+		// would not know the word.
 		if y.last < 0 || !y.v2 {
 			return nil
 		}
@@ -125,6 +136,7 @@ func (y *relay) say(p []byte) {
 	y.sayHeld(false)
 }
 
+// sayHeld shows what is held up to the last white space, or all of it at the end.
 func (y *relay) sayHeld(all bool) {
 	const most = 8 << 10 // a word that long is not text
 	cut := bytes.LastIndexAny(y.held, " \t\r\n") + 1
@@ -152,6 +164,8 @@ func (b *bandReader) Read(p []byte) (int, error) {
 		if b.end != nil {
 			return 0, b.end
 		}
+		// Before the read that may block, so that a client sees progress as it is
+		// made and not with the next packet.
 		b.y.flushIdle()
 		b.left, b.end = b.packet()
 	}
@@ -163,6 +177,8 @@ func (b *bandReader) Read(p []byte) (int, error) {
 // packet handles one packet and returns what it holds of the report.
 func (b *bandReader) packet() ([]byte, error) {
 	if !b.scan.Scan() {
+		// The scanner reports an end between packets as no error, and one right
+		// after a length as EOF; neither is an end here.
 		if err := b.scan.Err(); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
@@ -182,6 +198,8 @@ func (b *bandReader) packet() ([]byte, error) {
 		b.y.say(data[1:])
 		return nil, nil
 	case bandError:
+		// Shown as progress: passed on as an error, git would drop the report that
+		// we can still finish.
 		b.y.say(append(bytes.TrimRight(data[1:], "\n"), '\n'))
 		return nil, errors.New("the forge gave up: " + b.y.redact.line(string(data[1:])))
 	default:

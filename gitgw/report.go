@@ -48,6 +48,7 @@ func newReporter(w http.ResponseWriter, rc *http.ResponseController, stall time.
 
 // shape takes the client's wishes, once they are known.
 func (r *reporter) shape(c Capabilities) {
+	// A client that asks for both side-bands gets the wider, as from git.
 	r.status = c.reports()
 	switch {
 	case c.SideBand64k:
@@ -85,6 +86,7 @@ func (r *reporter) begin() {
 func (r *reporter) packet(band byte, p []byte) {
 	r.begin()
 	enc := pktline.NewEncoder(r.out)
+	// One write for each packet: the number of the band goes before the data.
 	buf := make([]byte, 0, min(len(p), r.band)+1)
 	for len(p) > 0 && r.lost == nil {
 		n := min(len(p), r.band)
@@ -153,6 +155,7 @@ func (r *reporter) sendReport() {
 // git shows the result and then an error in its demultiplexer.
 func (r *reporter) end() {
 	r.begin()
+	// A client without report sees only the end of the side-band.
 	if r.status {
 		r.pending = append(r.pending, pktline.FlushPkt...)
 		r.sendReport()

@@ -21,6 +21,8 @@ const (
 	serviceLFSBatch                // Git LFS asking where to put objects
 )
 
+// route is a request's path, understood: from here on only these two fields are
+// used, so nothing of the path can reach a forge or a log unread.
 type route struct {
 	repo    Repo
 	service service
@@ -37,6 +39,8 @@ func parseRoute(r *http.Request) (route, error) {
 	}
 	parts := strings.Split(raw, "/")
 	for i, part := range parts {
+		// An encoded slash or backslash would be a separator to whoever decodes
+		// the path next.
 		plain, err := url.PathUnescape(part)
 		if err != nil || plain == "" || plain == "." || plain == ".." || strings.ContainsAny(plain, "/\\\x00") {
 			return route{}, fmt.Errorf("path segment %s is not part of a repository's address", quote(part))
@@ -58,10 +62,12 @@ func parseRoute(r *http.Request) (route, error) {
 	case "git-receive-pack":
 		to.service = ifMethod(r, http.MethodPost, serviceReceive)
 	case "git-upload-pack":
+		// Fetches have their own way; with any method the answer is the same.
 		to.service = serviceFetch
 	case "info/lfs/objects/batch":
 		to.service = ifMethod(r, http.MethodPost, serviceLFSBatch)
 	default:
+		// Listing, creating, verifying and deleting locks share one answer.
 		if rest == "info/lfs/locks" || strings.HasPrefix(rest, "info/lfs/locks/") {
 			to.service = serviceLFSLocks
 			break
@@ -76,6 +82,8 @@ func refsService(r *http.Request) (service, error) {
 	if r.Method != http.MethodGet {
 		return serviceMethod, nil
 	}
+	// The query is compared as it was sent: git sends exactly this, and two
+	// parsers can differ over a parameter that is given twice.
 	switch r.URL.RawQuery {
 	case "service=git-receive-pack":
 		return serviceRefs, nil
@@ -88,6 +96,8 @@ func refsService(r *http.Request) (service, error) {
 	}
 }
 
+// ifMethod is s for a request with that method. Others are known but refused,
+// which tells a person more than "not found".
 func ifMethod(r *http.Request, method string, s service) service {
 	if r.Method != method {
 		return serviceMethod

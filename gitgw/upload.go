@@ -32,6 +32,7 @@ func (u *upload) Read(p []byte) (int, error) {
 		u.whole.Store(true)
 		return 0, io.EOF
 	}
+	// The transport's buffer goes straight to the client's connection.
 	n, err := u.pack.Read(p)
 	u.sent.Add(int64(n))
 	if errors.Is(err, io.EOF) {
@@ -44,7 +45,7 @@ func (u *upload) Read(p []byte) (int, error) {
 func (u *upload) Close() error { return nil }
 
 // push sends the head and the pack. The answer may come while the pack is still
-// on its way. watch is cancelled and restarted by every sign of life.
+// on its way: receive-pack answers its status line before it reads.
 func (u *upstream) push(ctx context.Context, body *upload, size int64, t Token) (*http.Response, error) {
 	req, err := u.request(ctx, http.MethodPost, u.forge.repoURL(u.repo, "git-receive-pack"), body, t)
 	if err != nil {
@@ -79,6 +80,7 @@ type watchdog struct {
 }
 
 func newWatchdog(ctx context.Context, limit time.Duration) (context.Context, *watchdog, context.CancelFunc) {
+	// The cause tells a forge that fell silent from a client that left.
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watchdog{limit: limit, timer: time.AfterFunc(limit, func() { cancel(errSilent) })}
 	return ctx, w, func() {

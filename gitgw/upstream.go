@@ -83,6 +83,8 @@ func (u *upstream) request(ctx context.Context, method string, at *url.URL, body
 // do sends req once. It goes below http.Client, so that no redirect is ever
 // followed and no cookie kept.
 func (u *upstream) do(req *http.Request, wantType string) (*http.Response, error) {
+	// One attempt. The transport itself repeats a request only if no byte of its
+	// body was read, so a pack is never sent twice.
 	resp, err := u.rt.RoundTrip(req)
 	if err != nil {
 		if cause := context.Cause(req.Context()); cause != nil {
@@ -90,6 +92,8 @@ func (u *upstream) do(req *http.Request, wantType string) (*http.Response, error
 		}
 		return nil, &upstreamError{host: u.forge.Host, err: err}
 	}
+	// The type is part of the protocol: a login page with status 200 is the usual
+	// answer of what stands between.
 	if resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Type") == wantType {
 		return resp, nil
 	}
@@ -106,6 +110,8 @@ func (u *upstream) do(req *http.Request, wantType string) (*http.Response, error
 
 // placeOf is a redirect's target as a person would write it.
 func (u *upstream) placeOf(at *url.URL) string {
+	// Without the query, which may carry a credential, and without what git
+	// appended.
 	path := at.Path
 	for _, service := range []string{"/info/refs", "/git-receive-pack"} {
 		path = strings.TrimSuffix(path, service)
@@ -152,6 +158,7 @@ func retrying[T any](ctx context.Context, pauses []time.Duration, waiting func(e
 			return v, err
 		}
 		waiting(err)
+		// The client may leave meanwhile; then the last error stands.
 		select {
 		case <-time.After(pauses[i]):
 		case <-ctx.Done():

@@ -50,6 +50,7 @@ func NewHTTP(address string, timeout time.Duration) (*HTTP, error) {
 		// Only the configured program may answer.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	// The form of Caddy's network addresses: unix/ and then an absolute path.
 	if path, ok := strings.CutPrefix(address, "unix/"); ok {
 		path = filepath.Clean(path)
 		if !filepath.IsAbs(path) {
@@ -79,6 +80,8 @@ func NewHTTP(address string, timeout time.Duration) (*HTTP, error) {
 	return h, nil
 }
 
+// loopback reports whether host cannot be another machine. Names are not looked
+// up: only localhost is one.
 func loopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -122,6 +125,7 @@ func (h *HTTP) Ask(ctx context.Context, q gitgw.Question) (gitgw.Answer, error) 
 		return gitgw.Answer{}, &askError{"the approver cannot be reached", err}
 	}
 	defer func() { _ = resp.Body.Close() }()
+	// 200 and nothing else: a redirect or a 202 is not a yes.
 	if resp.StatusCode != http.StatusOK {
 		return gitgw.Answer{}, &askError{fmt.Sprintf("the approver answered %d", resp.StatusCode), nil}
 	}
@@ -148,6 +152,7 @@ func decodeAnswer(resp *http.Response) (gitgw.Answer, error) {
 	if len(body) > maxAnswer {
 		return gitgw.Answer{}, fmt.Errorf("more than %d bytes", maxAnswer)
 	}
+	// A pointer tells false from absent: an empty object decides nothing.
 	var wire struct {
 		Allowed *bool  `json:"allowed"`
 		By      string `json:"by"`

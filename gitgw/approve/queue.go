@@ -90,6 +90,7 @@ func (q *Queue) Listen() *Listener {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.listeners[l] = struct{}{}
+	// Questions that were about to be given up go on waiting.
 	q.stopLost()
 	for _, p := range q.sorted() {
 		l.hear(Event{Type: "asked", ID: p.question.ID, Question: p.question})
@@ -130,6 +131,7 @@ func (l *Listener) hear(e Event) {
 		l.events = l.events[1:]
 	}
 	l.events = append(l.events, e)
+	// One token is enough: who wakes reads until there is nothing more.
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -140,6 +142,7 @@ func (l *Listener) hear(e Event) {
 func (l *Listener) Close() error {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
+	// Removed first: after this nobody writes to l, so wake may be closed.
 	delete(l.q.listeners, l)
 	if len(l.q.listeners) == 0 && len(l.q.open) > 0 {
 		l.q.stopLost()
@@ -169,6 +172,8 @@ func (q *Queue) giveUp(timer **time.Timer) {
 	}
 }
 
+// stopLost ends the countdown. A timer that has fired already finds that it is
+// not q.lost any more.
 func (q *Queue) stopLost() {
 	if q.lost != nil {
 		q.lost.Stop()
@@ -183,6 +188,7 @@ func (q *Queue) settle(id string, r result) bool {
 		return false
 	}
 	delete(q.open, id)
+	// Never blocks: the channel holds one, and a question is settled once.
 	p.answer <- r
 	for l := range q.listeners {
 		l.hear(Event{Type: "closed", ID: id})
@@ -217,6 +223,8 @@ func (q *Queue) Ask(ctx context.Context, question gitgw.Question) (gitgw.Answer,
 	return r.answer, r.err
 }
 
+// add opens a question, unless nobody would hear it or too many wait already:
+// each of them holds a connection and a client.
 func (q *Queue) add(p *pending) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -260,6 +268,7 @@ func (q *Queue) Open() []gitgw.Question {
 	return questions
 }
 
+// sorted lists what is open in the order of asking. q.mu is held.
 func (q *Queue) sorted() []*pending {
 	all := make([]*pending, 0, len(q.open))
 	for _, p := range q.open {

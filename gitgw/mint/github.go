@@ -66,6 +66,7 @@ func permissions(access gitgw.Access) (*github.InstallationPermissions, error) {
 // name and checked against what the answer says it opens; later ones by the id
 // learned there, which cannot come to mean another repository.
 func (a *GitHubApp) Mint(ctx context.Context, repo gitgw.Repo, access gitgw.Access) (gitgw.Token, error) {
+	// A key of one forge must never sign for another.
 	if repo.Host() != a.Forge.Host {
 		return gitgw.Token{}, &gitgw.MintError{Reason: "the GitHub App belongs to " + a.Forge.Host + ", not to " + repo.Host()}
 	}
@@ -96,6 +97,8 @@ func (a *GitHubApp) Mint(ctx context.Context, repo gitgw.Repo, access gitgw.Acce
 // Revoke ends a token. One that is already dead, by age or by an earlier
 // revocation, is no error.
 func (a *GitHubApp) Revoke(ctx context.Context, t gitgw.Token) error {
+	// DELETE is authenticated by the token that it ends: no key is needed, and no
+	// other token can be meant.
 	client, err := a.client(t.Value())
 	if err != nil {
 		return err
@@ -152,6 +155,8 @@ func (a *GitHubApp) whyNotFound(ctx context.Context, repo gitgw.Repo, cause erro
 				return notSelected(repo, cause)
 			}
 		}
+		// An app of a thousand accounts is asked ten times at most; the reason is
+		// then a little less exact.
 		if options.Page = resp.NextPage; options.Page == 0 {
 			break
 		}
@@ -162,6 +167,7 @@ func (a *GitHubApp) whyNotFound(ctx context.Context, repo gitgw.Repo, cause erro
 // create asks for the token and holds the answer to the question.
 func (a *GitHubApp) create(ctx context.Context, repo gitgw.Repo, to target, wanted *github.InstallationPermissions) (gitgw.Token, error) {
 	options := &github.InstallationTokenOptions{Permissions: wanted}
+	// By name only the first time: names can be given to another repository.
 	if to.repository != 0 {
 		options.RepositoryIDs = []int64{to.repository}
 	} else {
@@ -193,6 +199,7 @@ func checkToken(made *github.InstallationToken, repo gitgw.Repo, wanted *github.
 	if made.GetToken() == "" {
 		return 0, errors.New("the GitHub API gave no token")
 	}
+	// An API that ignored the restriction lists none: the token opens everything.
 	if len(made.Repositories) != 1 {
 		return 0, fmt.Errorf("the GitHub API gave a token for %d repositories", len(made.Repositories))
 	}
@@ -213,6 +220,7 @@ func samePermissions(a, b github.InstallationPermissions) bool {
 	return reflect.DeepEqual(a, b)
 }
 
+// recall finds what an earlier push learned.
 func (a *GitHubApp) recall(repo gitgw.Repo) (target, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -41,6 +41,8 @@ func (a *GitHubApp) asApp(call func(*github.Client) (*github.Response, error)) e
 		if err == nil || attempt > 0 || resp == nil || resp.StatusCode != http.StatusUnauthorized {
 			return err
 		}
+		// The Date header is the forge's clock to the second (RFC 9110, 6.6.1),
+		// and the JWT's window is nine minutes.
 		date, dateErr := http.ParseTime(resp.Header.Get("Date"))
 		if dateErr != nil {
 			return err
@@ -61,6 +63,8 @@ func (a *GitHubApp) client(bearer string) (*github.Client, error) {
 	if !strings.HasSuffix(base.Path, "/") {
 		base.Path += "/"
 	}
+	// Set by hand: WithEnterpriseURLs would append api/v3/ to addresses that need
+	// none, as a proxy's in front of github.com.
 	client := github.NewClient(a.http()).WithAuthToken(bearer)
 	client.BaseURL = &base
 	client.UserAgent = "postern"
@@ -74,6 +78,7 @@ func (a *GitHubApp) http() *http.Client {
 		a.own = &http.Client{
 			Transport: &http.Transport{Proxy: nil, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second},
 		}
+		// A copy, since the redirect policy is ours whoever owns the client.
 		if a.HTTP != nil {
 			given := *a.HTTP
 			a.own = &given
@@ -102,11 +107,15 @@ func (a *GitHubApp) reason(repo gitgw.Repo, err error) error {
 	}
 	var answer *github.ErrorResponse
 	if !errors.As(err, &answer) {
+		// No answer of the API at all: the network, or something in between that
+		// does not speak JSON.
 		if errors.Is(err, context.DeadlineExceeded) {
 			return say("the GitHub API did not answer in time")
 		}
 		return say("the GitHub API cannot be reached")
 	}
+	// 403 and 422 have several causes each, told apart only by their text. A text
+	// that is not known falls through to one that quotes it.
 	switch code := status(err); {
 	case code == http.StatusUnauthorized:
 		return say("the GitHub API does not accept the app's id and key")
@@ -129,10 +138,12 @@ func (a *GitHubApp) reason(repo gitgw.Repo, err error) error {
 	}
 }
 
+// suspended: somebody at the account has to lift the suspension.
 func suspended(repo gitgw.Repo, cause error) error {
 	return &gitgw.MintError{Reason: "the GitHub App's installation on " + repo.Owner() + " is suspended", Err: cause}
 }
 
+// notSelected: somebody at the account has to add the repository.
 func notSelected(repo gitgw.Repo, cause error) error {
 	return &gitgw.MintError{Reason: "the GitHub App is installed on " + repo.Owner() + ", but " + repo.FullName() + " is not selected", Err: safe(cause)}
 }

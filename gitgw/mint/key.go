@@ -18,6 +18,8 @@ import (
 // (PKCS#1, "RSA PRIVATE KEY") or as most tools convert it (PKCS#8, "PRIVATE
 // KEY"). Errors never quote the input.
 func ParseKey(pemBytes []byte) (*rsa.PrivateKey, error) {
+	// What follows the first block is ignored, as OpenSSL does: some tools append
+	// the public half.
 	block, _ := pem.Decode(pemBytes)
 	if block == nil {
 		return nil, errors.New("parse app key: no PEM block")
@@ -62,6 +64,8 @@ func signJWT(key *rsa.PrivateKey, issuer string, now time.Time) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("encode claims: %w", err)
 	}
+	// Written out, the token is thirty lines; a library would bring every other
+	// algorithm along, and "none" with them.
 	encode := base64.RawURLEncoding.EncodeToString
 	signed := encode([]byte(`{"alg":"RS256","typ":"JWT"}`)) + "." + encode(claims)
 	sum := sha256.Sum256([]byte(signed))
