@@ -6,7 +6,7 @@
 // it. This must be in main, because the admin endpoint is bound before the first
 // module is provisioned. The run directory is $POSTERN_RUN, else
 // $XDG_RUNTIME_DIR/postern-UID, else /tmp/postern-UID; a Caddyfile reads it as
-// {$POSTERN_RUN}.
+// {$POSTERN_RUN}. $CADDY_ADMIN is not looked at; a line "admin" in a Caddyfile is.
 //
 //	caddy run                        start, with the Caddyfile of this folder
 //	caddy reload                     apply a change; live runs keep their tunnels

@@ -1,0 +1,90 @@
+package gitgateway
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// configWith wraps gateways the way adapters do: in subroutes, at any depth.
+func configWith(gateways ...string) []byte {
+	routes := make([]string, 0, len(gateways))
+	for _, g := range gateways {
+		routes = append(routes, fmt.Sprintf(`{"handle": [{"handler": "subroute", "routes": [{"handle": [{"handler": "headers"}, {"handler": "git_gateway"%s}]}]}]}`, g))
+	}
+	return fmt.Appendf(nil, `{"apps": {"http": {"servers": {"s": {"routes": [%s]}}}, "other": {"handler": "git_gateway", "bad": true}}}`, strings.Join(routes, ", "))
+}
+
+const (
+	oneRepo = `, "repos": [{"name": "github.com/acme/app", "rules": [
+		{"verdict": "push", "refs": ["agent/**"], "from": "Caddyfile:9"}, {"verdict": "ask", "refs": ["main"]}, {"verdict": "deny", "refs": ["agent/no"], "reason": "closed"}]}]`
+	approver = `, "approver": {"by": "queue"}`
+)
+
+func TestCheck(t *testing.T) {
+	for _, c := range []struct {
+		name, ref, action string
+		gateways          []string
+		status            int
+		want              []string
+	}{
+		{"allowed", "agent/x", "create", []string{oneRepo}, 0, []string{"push  create refs/heads/agent/x of github.com/acme/app", `rule "push agent/**"`, "Caddyfile:9"}},
+		{"denied by a rule", "agent/no", "update", []string{oneRepo}, exitDenied, []string{"deny  update", "repos[0].rules[2]", "closed"}},
+		{"denied by none", "feature", "create", []string{oneRepo}, exitDenied, []string{"no rule allows"}},
+		{"asks", "main", "update", []string{oneRepo + approver}, exitAsks, []string{"ask   update refs/heads/main"}},
+		{"nobody to ask", "main", "update", []string{oneRepo}, exitDenied, []string{"no approver to ask"}},
+		{"the strictest of two", "agent/x", "create", []string{oneRepo, ""}, exitDenied, []string{"push  create", "deny  create"}},
+		{"asked by one of two", "main", "create", []string{oneRepo + approver, `, "repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "push", "refs": ["main"]}]}]`}, exitAsks, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out strings.Builder
+			status, err := check(&out, configWith(c.gateways...), "github.com/Acme/App.git", c.ref, c.action)
+			if err != nil || status != c.status {
+				t.Errorf("status %d, want %d, %v\n%s", status, c.status, err, &out)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q in\n%s", want, &out)
+				}
+			}
+		})
+	}
+}
+
+func TestCheckHasNoAnswer(t *testing.T) {
+	for _, c := range []struct{ name, config, repo, ref, action, want string }{
+		{"no gateway", `{"apps": {"http": {"servers": {}}}}`, "github.com/acme/app", "main", "create", "no git_gateway"},
+		{"no configuration", `{}`, "github.com/acme/app", "main", "create", "no git_gateway"},
+		{"no object", `[]`, "github.com/acme/app", "main", "create", "decode configuration"},
+		{"unknown field", string(configWith(`, "repo": []`)), "github.com/acme/app", "main", "create", "repo"},
+		{"bad rule", string(configWith(`, "repos": [{"name": "*"}]`)), "github.com/acme/app", "main", "create", "repos[0]"},
+		{"bad repository", string(configWith("")), "acme/app", "main", "create", "HOST/OWNER/NAME"},
+		{"bad ref", string(configWith("")), "github.com/acme/app", "a..b", "create", "a..b"},
+		{"pattern", string(configWith("")), "github.com/acme/app", "agent/*", "create", "not a pattern"},
+		{"bad action", string(configWith("")), "github.com/acme/app", "main", "force", "force"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out strings.Builder
+			if _, err := check(&out, []byte(c.config), c.repo, c.ref, c.action); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			if out.Len() > 0 {
+				t.Errorf("a verdict was printed: %s", &out)
+			}
+		})
+	}
+}
+
+func TestFullRef(t *testing.T) {
+	for text, want := range map[string]string{
+		"main":           "refs/heads/main",
+		"agent/x":        "refs/heads/agent/x",
+		"tag:v1":         "refs/tags/v1",
+		"refs/notes/x":   "refs/notes/x",
+		"refs/heads/del": "refs/heads/del",
+	} {
+		if got, err := fullRef(text); err != nil || got != want {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
+	}
+}
