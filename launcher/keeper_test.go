@@ -119,11 +119,9 @@ func TestKeepGivesTheListenersUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.mu.Lock()
-	a.answer = func(lease.Hello) lease.Answer {
+	a.will(func(lease.Hello) lease.Answer {
 		return lease.Answer{Error: &lease.Error{Code: lease.CodeUnknownPolicy, Message: "gone"}}
-	}
-	a.mu.Unlock()
+	}, nil)
 	a.crash()
 	a.start()
 	k.keep(t.Context(), l) // returns by itself

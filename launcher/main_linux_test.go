@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,7 +28,13 @@ import (
 // PID 1 and as the proxy command of ssh.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test.") {
-		os.Exit(dispatch(os.Args[1:], os.Stdout, os.Stderr))
+		code := dispatch(os.Args[1:], os.Stdout, os.Stderr)
+		if os.Getpid() == 1 {
+			// Without the second that the race detector sleeps in os.Exit. Outside,
+			// GORACE says so; inside there is no environment.
+			syscall.Exit(code)
+		}
+		os.Exit(code)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -108,22 +115,36 @@ func (a *appliance) take(c *net.UnixConn) {
 	a.mu.Lock()
 	a.hellos = append(a.hellos, r.Hello)
 	a.live = append(a.live, r)
-	answer := a.answer(r.Hello)
+	answer, serve := a.answer, a.serve
 	a.mu.Unlock()
-	if answer.Error != nil {
-		_ = r.Refuse(answer.Error.Code, answer.Error.Message)
+	granted := answer(r.Hello)
+	if granted.Error != nil {
+		_ = r.Refuse(granted.Error.Code, granted.Error.Message)
 		return
 	}
-	if r.Reply(answer) != nil {
+	if r.Reply(granted) != nil {
 		return
 	}
-	srv := &http.Server{Handler: a.serve, ReadHeaderTimeout: time.Minute}
+	srv := &http.Server{Handler: serve, ReadHeaderTimeout: time.Minute}
 	a.wg.Go(func() { _ = srv.Serve(r.Pair.HTTP) })
 	a.wg.Go(func() { denySOCKS(r.Pair.SOCKS) })
 	r.Wait()
 	_ = srv.Close()
 	_ = r.Pair.SOCKS.Close()
 	a.ended <- r.Hello
+}
+
+// will changes what it answers to hellos, and what to requests of later leases; nil
+// leaves that as it is.
+func (a *appliance) will(answer func(lease.Hello) lease.Answer, serve http.HandlerFunc) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if answer != nil {
+		a.answer = answer
+	}
+	if serve != nil {
+		a.serve = serve
+	}
 }
 
 // denySOCKS reads requests and denies them by rule, as RFC 1928 words it.
@@ -199,7 +220,7 @@ func newWorld(t testing.TB) *world {
 			t.Fatal(err)
 		}
 	}
-	w.env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + w.home, "POSTERN_RUN=" + w.runs, "LC_ALL=C", "TERM=dumb"}
+	w.env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + w.home, "POSTERN_RUN=" + w.runs, "LC_ALL=C", "TERM=dumb", "GORACE=atexit_sleep_ms=0"}
 	return w
 }
 

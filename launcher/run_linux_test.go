@@ -179,9 +179,9 @@ func TestRefusals(t *testing.T) {
 		{"a run directory for all", nil, func(w *world, _ *appliance) { _ = os.Chmod(w.runs, 0o755) }, []string{"[run_dir_untrusted]", "0700"}},
 		{"a relative run directory", nil, func(w *world, _ *appliance) { w.env = append(w.env, "POSTERN_RUN=r") }, []string{"[run_dir_untrusted]"}},
 		{"the appliance says no", nil, func(_ *world, a *appliance) {
-			a.answer = func(lease.Hello) lease.Answer {
+			a.will(func(lease.Hello) lease.Answer {
 				return lease.Answer{Error: &lease.Error{Code: lease.CodeUnknownPolicy, Message: "no policy strict"}}
-			}
+			}, nil)
 		}, []string{"[appliance_refused]", "unknown_policy", "no policy strict"}},
 		{"a bad id", []string{"--id", "a/b"}, nil, []string{"session id", "a/b"}},
 		{"a bad repository", []string{"--repo", "acme/app"}, nil, []string{"host/owner/name"}},
@@ -357,11 +357,11 @@ func TestSignalDuringTheStart(t *testing.T) {
 	a := newAppliance(t, w.runs)
 	asked, answer := make(chan struct{}, 1), a.answer
 	release := make(chan struct{})
-	a.answer = func(h lease.Hello) lease.Answer {
+	a.will(func(h lease.Hello) lease.Answer {
 		asked <- struct{}{}
 		<-release
 		return answer(h)
-	}
+	}, nil)
 	cmd := w.command("run", "--", "/usr/bin/touch", "ran")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -510,7 +510,7 @@ func TestSecretsAreInNoCommandLine(t *testing.T) {
 func TestApplianceRestarts(t *testing.T) {
 	w := newWorld(t)
 	a := newAppliance(t, w.runs)
-	a.serve = func(rw http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(rw, r.URL.Host+"\n") }
+	a.will(nil, func(rw http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(rw, r.URL.Host+"\n") })
 	cmd := w.command("run", "--id", "survivor", "--", "/bin/sh", "-c",
 		"curl -sS http://one.example/; read go; curl -sS --max-time 30 http://two.example/; read go; curl -sS --max-time 30 http://three.example/; exit 4")
 	stdin, err := cmd.StdinPipe()
@@ -561,10 +561,10 @@ func TestApplianceRestarts(t *testing.T) {
 func TestSummary(t *testing.T) {
 	w := newWorld(t)
 	a := newAppliance(t, w.runs)
-	a.serve = func(rw http.ResponseWriter, r *http.Request) {
+	a.will(nil, func(rw http.ResponseWriter, r *http.Request) {
 		a.send(lease.Event{Type: lease.EventDenied, Session: "s", Fields: map[string]any{"target": r.URL.Host + ":80", "reason": "no rule allows it; add one", "code": "not_allowed", "count": 1}})
 		rw.WriteHeader(http.StatusForbidden)
-	}
+	})
 	const script = "curl -s -o /dev/null http://evil.example/; curl -s -o /dev/null http://evil.example/; mkdir -p .vscode; echo x > .vscode/tasks.json; sleep 0.1"
 	got := w.script(script)
 	for _, want := range []string{"denied 2 times: evil.example:80: no rule allows it; add one", ".vscode is new"} {
