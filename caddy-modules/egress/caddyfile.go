@@ -65,7 +65,15 @@ func (app *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	p := parser{Dispenser: d, app: app, seen: map[string]bool{}}
+	segment := d.NextSegment()
+	if len(segment) == 1 && d.ValRaw() == "}" { // the segment of an empty block is its name alone
+		return emptyBlock(d, "egress")
+	}
+	if err := checkImports(segment); err != nil {
+		return err
+	}
+	p := parser{Dispenser: caddyfile.NewDispenser(segment), app: app, seen: map[string]bool{}}
+	p.Next()
 	if _, err := Block(p.Dispenser, "egress", p.option); err != nil {
 		return err
 	}

@@ -23,9 +23,13 @@ func Block(d *caddyfile.Dispenser, name string, line func() error) (opened bool,
 	// NextBlock stops on the closing brace of an empty block, and does not move
 	// where there is no block. A quoted brace is an argument like any other.
 	if !opened && d.ValRaw() == "}" {
-		return true, d.Errf("the block of %s is empty; an import that matches no file leaves nothing behind", name)
+		return true, emptyBlock(d, name)
 	}
 	return opened, nil
+}
+
+func emptyBlock(d *caddyfile.Dispenser, name string) error {
+	return d.Errf("the block of %s is empty; an import that matches no file leaves nothing behind", name)
 }
 
 // Origin is the place of the current token. An imported file has an absolute
