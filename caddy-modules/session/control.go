@@ -195,6 +195,7 @@ var statuses = map[string]int{
 	lease.CodeUnknownPolicy: http.StatusUnprocessableEntity,
 	lease.CodeBadRule:       http.StatusUnprocessableEntity,
 	lease.CodeNotFound:      http.StatusNotFound,
+	lease.CodeEnded:         http.StatusGone,
 	lease.CodeNotConfigured: http.StatusServiceUnavailable,
 	lease.CodeUnavailable:   http.StatusServiceUnavailable,
 	lease.CodeClosing:       http.StatusServiceUnavailable,

@@ -60,7 +60,7 @@ func (f *front) serve(v *view) {
 		// Nil is the end of a turn; anything else is a broken listener.
 		if err := serve(t); err != nil {
 			s.log.LogAttrs(s.ctx, slog.LevelError, "listener failed", slog.Any("error", err))
-			go s.end("a listener failed")
+			go s.end(endFailed)
 		}
 	}
 	one.loops.Go(func() { loop(one.http, one.server.ServeHTTP) })

@@ -54,7 +54,9 @@ type Generation struct {
 type Broker interface {
 	// Mint makes a token for github.com/owner/name. An empty value without an
 	// error means that this repository has none, and that this is as configured.
-	// revoke makes the value useless; it outlives the configuration.
+	// revoke makes the value useless; it outlives the configuration. ctx does not
+	// end with whoever waits, and names in whose name it is (HolderFrom): a caller
+	// that goes away must not leave a token behind that is still on its way.
 	Mint(ctx context.Context, repository string) (value string, expires time.Time, revoke func(context.Context) error, err error)
 
 	// Adopt returns how to revoke a token that an earlier process minted.

@@ -45,7 +45,7 @@ func (r *Registry) lease(c *net.UnixConn) {
 	}
 	defer req.Close()
 
-	// A launcher that goes while its token is being minted stops that.
+	// A launcher that goes while its session is being opened stops that.
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	go func() {
@@ -59,10 +59,10 @@ func (r *Registry) lease(c *net.UnixConn) {
 	// Subscribed before the session opens, so that the launcher misses nothing;
 	// sent after the answer, which has to come first.
 	spec := req.Hello.Spec
-	events := r.hub.subscribe(spec.ID, leaseQueue)
+	events, told := r.hub.subscribe(spec.ID, leaseQueue), make(chan struct{})
 	s, err := r.open(ctx, order{
-		kind: kindLease, spec: spec, owner: req.PeerUID, pid: req.PeerPID,
-		pair: &req.Pair, resume: req.Hello.Resume, events: events,
+		kind: kindLease, spec: spec, owner: req.PeerUID, pid: req.PeerPID, holder: lease.ProcessOf(req.PeerPID),
+		pair: &req.Pair, resume: req.Hello.Resume, events: events, told: told,
 	})
 	if err != nil {
 		events.cancel()
@@ -75,19 +75,34 @@ func (r *Registry) lease(c *net.UnixConn) {
 		return
 	}
 	if err := req.Reply(s.answer()); err != nil {
-		s.end("the launcher did not take its answer")
+		close(told)
+		s.end(endDeaf)
 		return
 	}
-	sent := make(chan struct{})
 	go func() {
-		defer close(sent)
-		_ = events.each(nil, req.Send)
+		defer close(told)
+		// The last word has no place in the queue, where it could get lost: the
+		// launcher obeys it.
+		if s.events.each(nil, sendAllBut(lease.EventSessionClose, req)) == nil {
+			_ = req.Send(s.last)
+		}
 	}()
 	select {
 	case <-req.Closed():
-		s.end("the launcher ended its lease")
+		s.end(endLeft)
 	case <-s.done:
 		// Closed here: let the launcher read why, if it reads.
 	}
-	<-sent
+	<-told
+}
+
+// sendAllBut sends events of all kinds but one. The session_close that is left
+// out may also be that of an earlier session with the id.
+func sendAllBut(kind string, req *lease.Request) func(lease.Event) error {
+	return func(e lease.Event) error {
+		if e.Type == kind {
+			return nil
+		}
+		return req.Send(e)
+	}
 }

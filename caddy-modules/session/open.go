@@ -12,10 +12,7 @@ import (
 	"postern/caddy-modules/session/lease"
 )
 
-var (
-	errNoResolver = errors.New("no configuration governs, so there is no resolver")
-	errEnded      = &lease.Error{Code: lease.CodeClosing, Message: "the session was ended while it was being opened"}
-)
+var errNoResolver = errors.New("no configuration governs, so there is no resolver")
 
 func noSession(id string) *lease.Error {
 	return &lease.Error{Code: lease.CodeNotFound, Message: fmt.Sprintf("there is no session %q", id)}
@@ -27,9 +24,11 @@ type order struct {
 	spec   lease.Spec
 	owner  int           // uid
 	pid    int           // of the launcher
+	holder lease.Process // the launcher, as far as the kernel says
 	pair   *lease.Pair   // nil: listeners are made
 	resume *lease.Resume // of a launcher
 	events *subscriber   // of a launcher
+	told   chan struct{} // closed when the launcher has had its last event
 }
 
 // Open opens an API session for the user owner, with listeners made for it, and
@@ -109,12 +108,12 @@ func (r *Registry) open(ctx context.Context, o order) (*session, error) {
 		return nil, err
 	}
 	s := &session{
-		registry: r, kind: o.kind, spec: o.spec, rules: rules, owner: o.owner, pid: o.pid, events: o.events,
+		registry: r, kind: o.kind, spec: o.spec, rules: rules, owner: o.owner, pid: o.pid, holder: o.holder, events: o.events, told: o.told,
 		opened: time.Now(), ready: make(chan struct{}), done: make(chan struct{}),
 		log: r.log.With(slog.String("session", o.spec.ID)),
 	}
 	s.denials = newDenials(s.report)
-	if err := r.take(s); err != nil {
+	if err := r.take(s, o.resume != nil); err != nil {
 		return nil, err
 	}
 	defer r.tasks.Done()
@@ -131,6 +130,9 @@ func (r *Registry) open(ctx context.Context, o order) (*session, error) {
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)() //nolint:contextcheck // two contexts end this one
 	if s.failed = s.start(ctx, o); s.failed != nil {
+		if why := s.why.Load(); why != nil {
+			s.failed = why.refusal() // what it failed of is that it was ended
+		}
 		r.abandon(s) //nolint:contextcheck // the token goes, whether or not the caller still waits
 		return nil, s.failed
 	}
@@ -142,7 +144,7 @@ func (r *Registry) open(ctx context.Context, o order) (*session, error) {
 }
 
 // take claims the id, if the governing generation knows the policy.
-func (r *Registry) take(s *session) error {
+func (r *Registry) take(s *session, resumes bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closing {
@@ -151,6 +153,12 @@ func (r *Registry) take(s *session) error {
 	g := r.governing.Load()
 	if g == nil {
 		return &lease.Error{Code: lease.CodeNotConfigured, Message: "no configuration governs this appliance; a session needs a policy"}
+	}
+	if s.kind == kindLease {
+		// Asked first: the session that was ended may still hold the id.
+		if ended := r.graves.refuse(s.spec.ID, resumes); ended != nil {
+			return ended
+		}
 	}
 	if other := r.sessions[s.spec.ID]; other != nil {
 		return &takenError{other}
@@ -182,7 +190,7 @@ func (s *session) start(ctx context.Context, o order) error {
 	}
 	s.front.open(s, http, socks)
 	if ctx.Err() != nil {
-		return errEnded
+		return unavailable(context.Cause(ctx))
 	}
 	return nil
 }
@@ -195,6 +203,8 @@ func (r *Registry) abandon(s *session) {
 	s.denials.close()
 	r.release(s)
 	s.revoke()
+	s.settleWork()
+	close(s.done)
 }
 
 // announce tells of the new session, refusing or not: tellRefusing goes on from

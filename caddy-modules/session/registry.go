@@ -59,6 +59,7 @@ type Registry struct {
 	mu       sync.Mutex // guards what follows
 	gens     []*Generation
 	sessions map[string]*session
+	graves   graves
 	closing  bool
 	doors    *doors // nil: Listen has not succeeded
 
@@ -218,16 +219,29 @@ func (r *Registry) Snapshot() []Info {
 	return infos
 }
 
-// Close ends a session: its tunnels, its listeners, its token, its lease. It
+// Close ends a session on request, one that is still being opened too: its
+// tunnels, its listeners, its token, its lease, and what is done in its name. It
 // returns when that is done, 5 s at the latest. The error is a *lease.Error with
 // the code not_found when there is no such session.
+//
+// The end is final. No launcher can lend the id again that held it, nor one that
+// resumes a session of that id, even where there is none at this moment because
+// its launcher is on the way. A new run may have the id when the launcher of the
+// one before has gone, and a host may open a session with it at once.
 func (r *Registry) Close(id string) error {
 	r.mu.Lock()
 	s := r.sessions[id]
+	switch {
+	case s != nil:
+		r.graves.bury(id, s.holder)
+	case lease.ValidateID(id) == nil:
+		r.graves.bury(id, "")
+	}
 	r.mu.Unlock()
-	if s == nil || !s.end("closed on request") {
+	if s == nil {
 		return noSession(id)
 	}
+	s.end(endRequested)
 	return nil
 }
 
@@ -267,7 +281,7 @@ func (r *Registry) Destruct() error {
 	}
 	var ending sync.WaitGroup
 	for _, s := range all {
-		ending.Go(func() { s.end("the appliance is shutting down") })
+		ending.Go(func() { s.end(endClosing) })
 	}
 	ending.Wait()
 	// Only now do the streams end: they have shown how the sessions did.

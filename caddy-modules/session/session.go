@@ -32,6 +32,7 @@ type session struct {
 	rules  []policy.Rule // of the spec's allowlist
 	owner  int
 	pid    int
+	holder lease.Process // who lends the listeners, none for an API session
 	opened time.Time
 
 	view    atomic.Pointer[view]
@@ -39,7 +40,8 @@ type session struct {
 	token   token
 	denials *denials
 	denied  atomic.Uint64
-	events  *subscriber // the launcher's, nil for an API session
+	events  *subscriber   // the launcher's, nil for an API session
+	told    chan struct{} // closed when the launcher knows of the end, nil for an API session
 
 	ctx    context.Context //nolint:containedctx // the session's own life
 	cancel context.CancelFunc
@@ -48,7 +50,10 @@ type session struct {
 	ready  chan struct{}
 	failed error
 
+	why    atomic.Pointer[ending] // of the end, once it has begun
 	ending sync.Once
+	last   lease.Event   // the session_close event, set before events is cancelled
+	work   work          // what is done in the session's name
 	done   chan struct{} // closed when the end is complete
 
 	refusing struct {
@@ -190,52 +195,5 @@ func (s *session) answer() lease.Answer {
 	return lease.Answer{
 		OK: true, Session: s.info(), ReadToken: value, ReadTokenExpires: expires,
 		Git: s.view.Load().gen.git(), Born: s.registry.born,
-	}
-}
-
-// end ends the session and returns when that is complete. It reports whether
-// there was an open session to end; only the first caller's reason counts.
-func (s *session) end(reason string) bool {
-	// A session that is being opened stops trying, and cleans up after itself.
-	s.cancel()
-	<-s.ready
-	if s.failed != nil {
-		return false
-	}
-	s.ending.Do(func() { s.tearDown(reason) })
-	<-s.done
-	return true
-}
-
-// tearDown takes everything back that open gave. The id is free for another
-// session as soon as nothing of this one can be reached; revoking the token may
-// take the forge some seconds more.
-func (s *session) tearDown(reason string) {
-	r := s.registry
-	defer r.tasks.Done()
-	defer close(s.done)
-	var revoking sync.WaitGroup
-	revoking.Go(s.revoke)
-
-	s.front.close()
-	r.own.set(s, nil)
-	s.denials.close()
-	r.Publish(lease.Event{Type: lease.EventSessionClose, Session: s.spec.ID, Fields: map[string]any{
-		"reason": reason, "denied": s.denied.Load(), "seconds": time.Since(s.opened).Seconds(),
-	}})
-	if s.events != nil {
-		s.events.cancel()
-	}
-	r.release(s)
-	revoking.Wait()
-	s.log.LogAttrs(s.ctx, slog.LevelInfo, "session closed", slog.String("reason", reason))
-}
-
-// release makes the id free again.
-func (r *Registry) release(s *session) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.sessions[s.spec.ID] == s {
-		delete(r.sessions, s.spec.ID)
 	}
 }

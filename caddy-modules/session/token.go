@@ -21,7 +21,22 @@ const (
 
 	// revokeEvery is the pause between attempts.
 	revokeEvery = 500 * time.Millisecond
+
+	// lateMintFor is how long the end of the process waits for a forge that is
+	// making a token.
+	lateMintFor = 5 * time.Second
 )
+
+// holderKey is the context key under which a Broker finds the holder.
+type holderKey struct{}
+
+// HolderFrom returns the process whose life bounds that of the token a Broker is
+// asked to mint: the launcher of the run. It is zero for an API session, and in
+// any context but that of Broker.Mint.
+func HolderFrom(ctx context.Context) lease.Process {
+	holder, _ := ctx.Value(holderKey{}).(lease.Process)
+	return holder
+}
 
 // token is the read token of a session. The value is in memory alone: in no log,
 // no event, and no Info.
@@ -69,19 +84,67 @@ func (s *session) obtain(ctx context.Context, g *Generation, resume *lease.Resum
 	if g.Broker == nil || s.spec.Repository == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, mintFor)
-	defer cancel()
-	value, expires, revoke, err := g.Broker.Mint(ctx, s.spec.Repository)
+	m, err := s.mint(ctx, g.Broker)
 	if err != nil {
 		return &lease.Error{Code: lease.CodeUnavailable, Message: fmt.Sprintf("mint a read token for %s: %v; without the repository the session needs none", s.spec.Repository, err)}
 	}
-	s.token.set(value, expires, revoke)
+	s.token.set(m.value, m.expires, m.revoke)
 	return nil
 }
 
+// minted is what a Broker made.
+type minted struct {
+	value   string
+	expires time.Time
+	revoke  func(context.Context) error
+}
+
+// mint asks the broker for a token, and stops waiting when ctx ends. The minting
+// itself goes on: a request that is cancelled on its way may still make a token,
+// which nobody could revoke. What comes too late is revoked at once.
+func (s *session) mint(ctx context.Context, broker Broker) (minted, error) {
+	finished, ok := s.work.begin()
+	if !ok {
+		return minted{}, errors.New("the session has ended")
+	}
+	// A broker that ignores its context holds nobody up for ever.
+	ctx, cancel := context.WithTimeout(ctx, mintFor+time.Second)
+	defer cancel()
+	type result struct {
+		minted
+		err error
+	}
+	came, left := make(chan result), make(chan struct{})
+	s.registry.tasks.Go(func() {
+		defer finished()
+		mintCtx, cancel := context.WithTimeout(context.WithValue(context.WithoutCancel(ctx), holderKey{}, s.holder), mintFor)
+		defer cancel()
+		// A process that ends does not wait for a slow forge as long as a run does.
+		defer context.AfterFunc(s.registry.ctx, func() { time.AfterFunc(lateMintFor, cancel) })() //nolint:contextcheck // two contexts end this one
+		var r result
+		r.value, r.expires, r.revoke, r.err = broker.Mint(mintCtx, s.spec.Repository)
+		select {
+		case came <- r:
+		case <-left:
+			var late token
+			late.set(r.value, r.expires, r.revoke)
+			s.revokeToken(&late) //nolint:contextcheck // the one at hand has run out, or is about to
+		}
+	})
+	select {
+	case r := <-came:
+		return r.minted, r.err
+	case <-ctx.Done():
+		close(left)
+		return minted{}, context.Cause(ctx)
+	}
+}
+
 // revoke makes the session's token useless, trying for revokeFor.
-func (s *session) revoke() {
-	revoke := s.token.take()
+func (s *session) revoke() { s.revokeToken(&s.token) }
+
+func (s *session) revokeToken(t *token) {
+	revoke := t.take()
 	if revoke == nil {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -143,44 +144,146 @@ func TestMintFails(t *testing.T) {
 	}
 }
 
-// Whoever gives up while a token is being minted leaves nothing behind.
+// Whoever gives up while a token is being minted leaves nothing behind: neither
+// the id, nor the token that comes when nobody waits for it any more. The broker
+// is not told to stop, since a request that is cancelled on its way may have made
+// the token already.
 func TestOpenIsCancelled(t *testing.T) {
-	r := newRegistry(t)
-	f := newForge()
-	minting := make(chan struct{}, 1)
-	f.onMint(func(ctx context.Context, _ string) error {
-		minting <- struct{}{}
-		<-ctx.Done()
-		return ctx.Err()
-	})
-	g := generation(t, r)
-	g.Broker = f
-	r.Push(g)
 	spec := lease.Spec{ID: "a", Repository: "github.com/acme/app"}
-	for name, stop := range map[string]func(cancel func()){
-		"the caller goes": func(cancel func()) { cancel() },
-		"closed meanwhile": func(func()) {
-			if err := r.Close("a"); codeOf(err) != lease.CodeNotFound {
+	for name, c := range map[string]struct {
+		stop func(t *testing.T, r *Registry, cancel func())
+		code string
+		late error // of the forge
+	}{
+		"the caller goes": {func(_ *testing.T, _ *Registry, cancel func()) { cancel() }, lease.CodeUnavailable, nil},
+		"the caller goes, and the forge fails": {
+			func(_ *testing.T, _ *Registry, cancel func()) { cancel() }, lease.CodeUnavailable, errors.New("502"),
+		},
+		"closed meanwhile": {func(t *testing.T, r *Registry, _ func()) {
+			t.Helper()
+			if err := r.Close("a"); err != nil {
 				t.Errorf("close: %v", err)
 			}
+		}, lease.CodeEnded, nil},
+		"the process ends": {func(t *testing.T, r *Registry, _ func()) {
+			t.Helper()
+			if err := r.Destruct(); err != nil {
+				t.Error(err)
+			}
+		}, lease.CodeClosing, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := New(Options{})
+				defer func() { _ = r.Destruct() }()
+				f := newForge()
+				minting := make(chan struct{}, 1)
+				f.onMint(func(ctx context.Context, _ string) error {
+					minting <- struct{}{}
+					time.Sleep(3 * time.Second) // the forge is slow, the token made all the same
+					if err := ctx.Err(); err != nil {
+						t.Errorf("the minting was stopped: %v", err)
+					}
+					return c.late
+				})
+				g := generation(t, r)
+				g.Broker = f
+				r.Push(g)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				failed := make(chan error, 1)
+				start := time.Now()
+				go func() { _, err := r.Open(ctx, spec, 0); failed <- err }()
+				<-minting
+				if _, ok := r.Lookup("a"); ok {
+					t.Error("a session that is being opened is shown as open")
+				}
+				c.stop(t, r, cancel)
+				err := <-failed
+				if codeOf(err) != c.code {
+					t.Errorf("opening: %v, want %s", err, c.code)
+				}
+				if took := time.Since(start); took != 3*time.Second {
+					t.Errorf("the end took %v", took)
+				}
+				if len(r.sessions) != 0 {
+					t.Error("the id is still taken")
+				}
+				if f.n.Load() != 1 && c.late == nil || f.alive() != 0 {
+					t.Errorf("%d tokens were made, %d live", f.n.Load(), f.alive())
+				}
+			})
+		})
+	}
+}
+
+// A forge that takes longer than anybody waits is cut off in the end, and what it
+// makes even then is revoked.
+func TestMintHangs(t *testing.T) {
+	for name, c := range map[string]struct {
+		stop func(r *Registry, cancel func())
+		mint func(ctx context.Context, _ string) error
+		took time.Duration
+	}{
+		"nobody goes, the broker honours its context": {
+			func(*Registry, func()) {}, func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }, mintFor,
+		},
+		"nobody goes, the broker does not": {
+			func(*Registry, func()) {}, func(context.Context, string) error { time.Sleep(time.Minute); return nil }, mintFor + time.Second + workFor,
+		},
+		"the caller goes": {
+			func(_ *Registry, cancel func()) { cancel() }, func(context.Context, string) error { time.Sleep(15 * time.Second); return nil }, workFor,
+		},
+		"the process ends": {
+			func(r *Registry, _ func()) { _ = r.Destruct() }, func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }, workFor + lateMintFor,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			failed := make(chan error, 1)
-			go func() { _, err := r.Open(ctx, spec, 0); failed <- err }()
-			<-minting
-			if _, ok := r.Lookup("a"); ok {
-				t.Error("a session that is being opened is shown as open")
-			}
-			stop(cancel)
-			if err := <-failed; err == nil {
-				t.Error("opened")
-			}
-			if len(r.sessions) != 0 {
-				t.Error("the id is still taken")
-			}
+			synctest.Test(t, func(t *testing.T) {
+				r := New(Options{})
+				f := newForge()
+				f.onMint(c.mint)
+				g := generation(t, r)
+				g.Broker = f
+				r.Push(g)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				failed := make(chan error, 1)
+				start := time.Now()
+				go func() {
+					_, err := r.Open(ctx, lease.Spec{ID: "a", Repository: "github.com/acme/app"}, 0)
+					failed <- err
+				}()
+				synctest.Wait()
+				c.stop(r, cancel)
+				if err := <-failed; err == nil {
+					t.Error("opened")
+				}
+				if took := time.Since(start); took != c.took {
+					t.Errorf("the end took %v, want %v", took, c.took)
+				}
+				_ = r.Destruct()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if f.alive() != 0 {
+					t.Errorf("%d tokens live", f.alive())
+				}
+			})
 		})
+	}
+}
+
+// The broker is told in whose name it mints: the launcher of a lease, nobody for
+// a host.
+func TestHolder(t *testing.T) {
+	r, _, f, path := leased(t)
+	var holders []lease.Process
+	f.onMint(func(ctx context.Context, _ string) error { holders = append(holders, HolderFrom(ctx)); return nil })
+	open(t, r, lease.Spec{ID: "api", Repository: "github.com/acme/app"})
+	if _, err := lend(t, path, lease.Hello{Spec: lease.Spec{ID: "run", Repository: "github.com/acme/app"}}, pair(t)); err != nil {
+		t.Fatal(err)
+	}
+	if len(holders) != 2 || holders[0] != "" || holders[1] != lease.ProcessOf(os.Getpid()) {
+		t.Errorf("minted for %q", holders)
 	}
 }
