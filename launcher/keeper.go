@@ -46,8 +46,8 @@ func (k *keeper) first(ctx context.Context) (*lease.Lease, error) {
 	return l, nil
 }
 
-// keep reads events until ctx ends, and lends again whenever the lease is lost. It
-// returns when the last lease is closed.
+// keep reads events until ctx ends, and lends again whenever the lease is lost, but
+// not when the session was ended on request. It returns when the last lease is closed.
 func (k *keeper) keep(ctx context.Context, l *lease.Lease) {
 	for {
 		stop := context.AfterFunc(ctx, func() { _ = l.Close() })
@@ -58,6 +58,12 @@ func (k *keeper) keep(ctx context.Context, l *lease.Lease) {
 		<-l.Done()
 		_ = l.Close()
 		if ctx.Err() != nil {
+			return
+		}
+		if l.End() == lease.EndRequested {
+			// Final: whoever may end sessions has ended this one.
+			_ = k.pair.Close()
+			k.warn("the session was ended from outside; the run is without network and pushes from now on")
 			return
 		}
 		k.warn("the appliance is gone; requests wait until it is back")
