@@ -36,40 +36,10 @@ func (f *flow) connect() bool {
 	return false
 }
 
-// tunnel tells the client that it is connected, looks at the ClientHello where
-// one is due, and relays until the end. It keeps little on its stack: a tunnel
-// may be idle for hours, and there may be thousands.
-func (f *flow) tunnel(r *route, proto Proto, welcome []byte) {
-	f.s.count.tunnels.Add(1)
-	f.s.count.openTunnels.Add(1)
-	defer f.s.count.openTunnels.Add(-1)
-	f.mu.Lock()
-	r.tunnel = true
-	f.mu.Unlock()
-	f.watch.stage(farewell, func() { f.abort(CauseError) })
-	_, err := f.client.Write(welcome)
-	goOn := err == nil && f.checkHello(r)
-	// One decision in any case: refused for its hello, or allowed, even when
-	// the client was gone before it could be told.
-	f.recordDecision(r, proto)
-	var up, down int64
-	cause := CauseError
-	switch {
-	case goOn:
-		up, down, cause = f.exchangeBytes(r)
-	case !r.decision.Allowed:
-		cause = CauseRefused
-		f.refuseHello(r.hello)
-	case err == nil:
-		cause = CauseDone
-	}
-	f.recordClose(r, proto, r.begun, up, down, cause)
-}
-
 // checkHello judges the ClientHello of a tunnel that owes one, writes the verdict
 // into r, and gives false when the tunnel must end.
 func (f *flow) checkHello(r *route) bool {
-	if r.local || r.decision.TCP || r.target.Scheme() != policy.SchemeTLS || f.s.SNI == SNIOff {
+	if f.s.SNI == SNIOff {
 		return true
 	}
 	var left bool
@@ -135,28 +105,8 @@ func (f *flow) refuseHello(v HelloVerdict) {
 		if _, err := f.client.Write(accessDenied); err != nil {
 			return
 		}
-	case HelloNone, HelloOK, HelloNotTLS, HelloTimeout:
+	case HelloNone, HelloOK, HelloNotTLS, HelloTimeout, HelloForeignHost, HelloNotHTTP:
 		// Nobody there who would understand an alert.
 	}
 	f.linger()
-}
-
-// exchangeBytes forwards what the client sent ahead, then relays.
-func (f *flow) exchangeBytes(r *route) (up, down int64, cause Cause) {
-	f.watch.flowing(f.s.limits.Idle, f.s.limits.Total, f.abort)
-	if b := f.in.bytes(); len(b) > 0 {
-		n, err := r.conn.Write(b)
-		up = int64(n)
-		if err != nil {
-			return up, 0, CauseError
-		}
-	}
-	f.in.discard(len(f.in.bytes()))
-	f.in.release()
-	f.req = request{} // nothing of the head is needed any more
-	u, down, err := relay(f.client, r.conn, &f.watch)
-	if err != nil {
-		return up + u, down, CauseError
-	}
-	return up + u, down, CauseDone
 }

@@ -158,7 +158,22 @@ func TestTunnelHelloVerdicts(t *testing.T) {
 		{"no TLS", "a.example", "a.example:443", "SSH-2.0-x\r\n", SNIEnforce, false, HelloNotTLS},
 		{"no TLS, flag tcp", "a.example tcp", "a.example:443", "SSH-2.0-x\r\n", SNIEnforce, true, HelloNone},
 		{"another name, flag tcp", "a.example tcp", "a.example:443", evil, SNIEnforce, true, HelloNone},
-		{"another name on another port", "a.example 8443", "a.example:8443", evil, SNIEnforce, true, HelloNone},
+		{"the right name on another port", "a.example 8443", "a.example:8443", good, SNIEnforce, true, HelloOK},
+		{"another name on another port", "a.example 8443", "a.example:8443", evil, SNIEnforce, false, HelloMismatch},
+		{"no name on another port", "a.example 8443", "a.example:8443", buildHello(helloSpec{}), SNIEnforce, false, HelloNoName},
+		{"another message than a hello on another port", "a.example 8443", "a.example:8443", "\x16\x03\x01\x00\x04\x0e\x00\x00\x00" + evil, SNIEnforce, false, HelloNotTLS},
+		{"another name on another port, only noted", "a.example 8443", "a.example:8443", evil, SNILog, true, HelloMismatch},
+		{"another name on another port, not looked at", "a.example 8443", "a.example:8443", evil, SNIOff, true, HelloNone},
+		{"another name on another port, flag tcp", "a.example 8443 tcp", "a.example:8443", evil, SNIEnforce, true, HelloNone},
+		{"a name for an address on another port", "93.184.216.34", "93.184.216.34:8443", evil, SNIEnforce, true, HelloNone},
+		{"no TLS on another port", "a.example 22", "a.example:22", "SSH-2.0-x\r\n", SNIEnforce, true, HelloNone},
+		{"the first byte of TLS on another port", "a.example 22", "a.example:22", "\x16\x04nothing", SNIEnforce, true, HelloNone},
+		{"the right name on port 80", "a.example", "a.example:80", good, SNIEnforce, true, HelloOK},
+		{"another name on port 80", "a.example", "a.example:80", evil, SNIEnforce, false, HelloMismatch},
+		{"no name on port 80", "a.example", "a.example:80", buildHello(helloSpec{}), SNIEnforce, false, HelloNoName},
+		{"another name on port 80, not looked at", "a.example", "a.example:80", evil, SNIOff, true, HelloNone},
+		{"no HTTP on port 80, flag tcp", "a.example tcp", "a.example:80", "SSH-2.0-x\r\n", SNIEnforce, true, HelloNone},
+		{"no HTTP on port 80 of an address", "93.184.216.34", "93.184.216.34:80", "SSH-2.0-x\r\n", SNIEnforce, true, HelloNone},
 		{"another name, only noted", "a.example", "a.example:443", evil, SNILog, true, HelloMismatch},
 		{"no TLS, only noted", "a.example", "a.example:443", "SSH-2.0-x\r\n", SNILog, true, HelloNotTLS},
 		{"another name, not looked at", "a.example", "a.example:443", evil, SNIOff, true, HelloNone},
@@ -178,6 +193,9 @@ func TestTunnelHelloVerdicts(t *testing.T) {
 			r := b.awaitClose()
 			if r.Hello != c.hello || r.Allowed() != c.relayed {
 				t.Errorf("record %+v", r)
+			}
+			if s := b.srv.Stats(); (s.Denied == 0) != c.relayed {
+				t.Errorf("%+v", s)
 			}
 			if d := b.kept(KindDecision); len(d) != 1 || d[0].Hello != c.hello || d[0].Allowed() != c.relayed {
 				t.Errorf("decisions %+v", d)
@@ -243,11 +261,11 @@ func TestTunnelThatIsOnlyOpened(t *testing.T) {
 
 func TestTunnelHalfClose(t *testing.T) {
 	t.Run("the client ends first", func(t *testing.T) {
-		b := newLab(t, []string{"a.example"}, withOrigin(newOrigin(t, func(_ *origin, conn net.Conn) {
+		b := newLab(t, []string{"a.example 22"}, withOrigin(newOrigin(t, func(_ *origin, conn net.Conn) {
 			all, _ := io.ReadAll(conn)
 			_, _ = conn.Write([]byte("got " + string(all)))
 		})))
-		conn := b.tunnel("a.example:80")
+		conn := b.tunnel("a.example:22")
 		conn.send("question")
 		_ = conn.CloseWrite()
 		if got := conn.expectEnd(); got != "got question" {
@@ -258,12 +276,12 @@ func TestTunnelHalfClose(t *testing.T) {
 		}
 	})
 	t.Run("the upstream ends first", func(t *testing.T) {
-		b := newLab(t, []string{"a.example"}, withOrigin(newOrigin(t, func(o *origin, conn net.Conn) {
+		b := newLab(t, []string{"a.example 22"}, withOrigin(newOrigin(t, func(o *origin, conn net.Conn) {
 			_, _ = conn.Write([]byte("banner"))
 			_ = conn.(*net.TCPConn).CloseWrite()
 			_, _ = io.Copy(io.Discard, noting{conn, o})
 		})))
-		conn := b.tunnel("a.example:80")
+		conn := b.tunnel("a.example:22")
 		if got := conn.expectEnd(); got != "banner" {
 			t.Errorf("%q", got)
 		}
@@ -277,13 +295,13 @@ func TestTunnelHalfClose(t *testing.T) {
 
 // What was cut off must not look complete.
 func TestTunnelReset(t *testing.T) {
-	b := newLab(t, []string{"a.example"}, withOrigin(newOrigin(t, func(_ *origin, conn net.Conn) {
+	b := newLab(t, []string{"a.example 22"}, withOrigin(newOrigin(t, func(_ *origin, conn net.Conn) {
 		_, _ = conn.Read(make([]byte, 1))
 		_, _ = conn.Write([]byte("half"))
 		time.Sleep(50 * time.Millisecond)
 		_ = conn.(*net.TCPConn).SetLinger(0)
 	})))
-	conn := b.tunnel("a.example:80")
+	conn := b.tunnel("a.example:22")
 	conn.send("x")
 	conn.expect("half")
 	if _, err := conn.in.ReadByte(); !errors.Is(err, syscall.ECONNRESET) {
@@ -300,11 +318,11 @@ func TestTunnelBulk(t *testing.T) {
 	if _, err := rand.Read(data); err != nil {
 		t.Fatal(err)
 	}
-	b := newLab(t, []string{"a.example"}, withLimits(Limits{}), withOrigin(newOrigin(t, func(_ *origin, conn net.Conn) {
+	b := newLab(t, []string{"a.example 22"}, withLimits(Limits{}), withOrigin(newOrigin(t, func(_ *origin, conn net.Conn) {
 		_, _ = io.Copy(conn, conn)
 		_ = conn.(*net.TCPConn).CloseWrite()
 	})))
-	conn := b.tunnel("a.example:80")
+	conn := b.tunnel("a.example:22")
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	go func() {
 		// Odd pieces, with pauses, so that the relay goes in and out of bulk.
@@ -333,7 +351,7 @@ func TestTunnelBulk(t *testing.T) {
 // A client that does not read must not hold a tunnel for ever, though its
 // upstream is ready to send.
 func TestTunnelStalledReader(t *testing.T) {
-	b := newLab(t, []string{"a.example"}, withOrigin(newOrigin(t, func(_ *origin, conn net.Conn) {
+	b := newLab(t, []string{"a.example 22"}, withOrigin(newOrigin(t, func(_ *origin, conn net.Conn) {
 		junk := make([]byte, 64<<10)
 		for {
 			if _, err := conn.Write(junk); err != nil {
@@ -341,7 +359,7 @@ func TestTunnelStalledReader(t *testing.T) {
 			}
 		}
 	})))
-	conn := b.tunnel("a.example:80")
+	conn := b.tunnel("a.example:22")
 	_ = conn.SetReadBuffer(4 << 10)
 	if r := b.awaitClose(); r.Cause != CauseIdle {
 		t.Errorf("%+v", r)
@@ -351,8 +369,8 @@ func TestTunnelStalledReader(t *testing.T) {
 func TestTunnelTotal(t *testing.T) {
 	limits := quick
 	limits.Total = 500 * time.Millisecond
-	b := newLab(t, []string{"a.example"}, withLimits(limits))
-	conn := b.tunnel("a.example:80")
+	b := newLab(t, []string{"a.example 22"}, withLimits(limits))
+	conn := b.tunnel("a.example:22")
 	begun := time.Now()
 	for {
 		if _, err := conn.Write([]byte("x")); err != nil {

@@ -34,11 +34,15 @@
 // size) or a closed SOCKS connection, and reaches neither resolver nor dialler.
 // An upstream that cannot be reached is 502 or 504, or SOCKS 0x03 to 0x06.
 //
-// # Tunnels to port 443
+// # Tunnels
 //
-// A tunnel to port 443 must carry TLS whose server name is the host that was
-// judged, unless the rule that allowed it says `tcp`. See hello.go for the
-// verdicts and what they leave open. The bytes are forwarded as they came.
+// What a tunnel carries is judged by its bytes, unless the rule that allowed it
+// says `tcp`. A tunnel to port 443 must carry TLS whose server name is the host
+// that was judged. A tunnel to port 80 of a name carries plain requests, each for
+// that host and forwarded like any other, or such TLS. In a tunnel to another port
+// of a name only TLS is held to anything, and a server that speaks first is not
+// kept waiting. See hello.go for the verdicts and what they leave open. The bytes
+// of TLS and of other protocols are forwarded as they came.
 //
 // # What is forwarded
 //

@@ -21,6 +21,8 @@ type flow struct {
 	up     *upstream // of plain requests, kept for the next one
 	last   bool      // the request that is read next is the last one
 	name   string    // of the client, once somebody asked for it
+	proto  Proto     // of the plain requests: http, or the tunnel that they come in
+	inside *inside   // set in a tunnel that carries plain requests
 
 	mu sync.Mutex
 	// route is where the client is connected to, nil for nowhere. It is what
@@ -40,9 +42,9 @@ type route struct {
 	addr     netip.AddrPort
 	decision policy.Decision
 	local    bool
-	tunnel   bool // bytes are relayed blindly, so revoking it ends the client too
+	tunnel   bool // nobody reads on to be told, so revoking it ends the client too
 	begun    time.Time
-	// What the ClientHello of a tunnel came to.
+	// What the first bytes of a tunnel came to.
 	hello HelloVerdict
 	sni   string
 	// cut is the decision of the Recheck that closed a route of plain requests.

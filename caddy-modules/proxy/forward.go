@@ -36,9 +36,16 @@ func (f *flow) forward() bool {
 	if err != nil {
 		return f.malformed(err)
 	}
+	return f.forwardTo(t, path)
+}
+
+func (f *flow) forwardTo(t policy.Target, path string) bool {
 	x := exchange{f: f, t: t, path: path, body: newContent(&f.in, &f.req)}
 	if err := x.body.check(); err != nil {
 		return f.malformed(err)
+	}
+	if f.inside != nil {
+		f.inside.told = true // from here on the request is in the trail
 	}
 	x.req.Method = f.req.method
 	buf := getLarge()
@@ -56,7 +63,7 @@ func (x *exchange) run() bool {
 		if f.isEnded() {
 			return false
 		}
-		answer := f.failed(ProtoHTTP, x.t, err)
+		answer := f.failed(f.proto, x.t, err)
 		// Content that nobody will read is not waited for.
 		answer.close = f.req.close || f.req.hasBody()
 		return f.say(answer)
@@ -76,7 +83,7 @@ func (x *exchange) run() bool {
 	if !again && f.up != nil {
 		f.dropUpstream()
 	}
-	f.recordClose(x.up.route, ProtoHTTP, begun, x.bytesUp, x.bytesDown, x.cause)
+	f.recordClose(x.up.route, f.proto, begun, x.bytesUp, x.bytesDown, x.cause)
 	return again
 }
 
@@ -92,7 +99,7 @@ func (x *exchange) request() (resp *http.Response, opened bool, err error) {
 		x.up = up
 		if !opened {
 			opened = true
-			f.recordDecision(up.route, ProtoHTTP)
+			f.recordDecision(up.route, f.proto)
 			x.out = f.req.appendHead(x.out, x.t, x.path)
 			if err := x.takeAhead(); err != nil {
 				return nil, true, err
@@ -167,7 +174,7 @@ func (x *exchange) broken(err error) bool {
 		return false
 	case isDenied(err) || isDial(err):
 		// The second connection, in place of one that was dead, failed.
-		answer := f.failed(ProtoHTTP, x.t, err)
+		answer := f.failed(f.proto, x.t, err)
 		answer.close = true
 		return f.say(answer)
 	case cut != nil:

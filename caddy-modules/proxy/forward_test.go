@@ -51,7 +51,7 @@ func TestForwardPipelined(t *testing.T) {
 	b := newLab(t, []string{"a.example"}, withOrigin(newOrigin(t, answering(okAnswer))))
 	conn := b.connectTo(b.http)
 	conn.send(get(aURL+"1", "a") + get("http://evil.example/", "a") + "\r\n" + get(aURL+"2", "a") +
-		connectTo("evil.example:80") + connectTo("a.example:80") + "GET /3 HTTP/1.1\r\nHost: a\r\n\r\n")
+		connectTo("evil.example:80") + connectTo("a.example:80") + "GET /3 HTTP/1.1\r\nHost: a.example\r\n\r\n")
 	var got []int
 	for _, method := range []string{"GET", "GET", "GET", "DENIED", "CONNECT", "GET"} {
 		resp, _ := conn.response(method)

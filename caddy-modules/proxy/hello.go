@@ -9,7 +9,8 @@ import (
 	"postern/caddy-modules/policy"
 )
 
-// What a tunnel to port 443 must look like.
+// What TLS in a tunnel must look like. On port 443 there must be TLS. On any
+// other port of a name, whatever begins as TLS is held to the same.
 //
 // The first bytes must be TLS records that carry one ClientHello (RFC 8446
 // sections 4.1.2 and 5.1), however many segments or records it comes in, and its
@@ -31,12 +32,14 @@ import (
 // inner name is between the client and that host; browsers send a meaningless
 // ECH extension always, so its presence says nothing. And the Host header inside
 // the TLS is not readable without breaking it open: a server that ignores its
-// own certificate's names can still be used as a front. And a tunnel to any
-// other port carries what it likes: a rule that names such a port says so.
+// own certificate's names can still be used as a front. And on ports other than
+// 80 and 443, which a rule must name, a protocol that is not TLS from its first
+// byte says what it likes: STARTTLS, or HTTP with any Host.
 
 // Record and handshake types, RFC 8446 appendix B.
 const (
 	recordHandshake    = 22
+	recordVersion      = 3 // major, of every version
 	handshakeHello     = 1
 	extensionName      = 0
 	nameTypeHost       = 0
@@ -147,7 +150,7 @@ func helloMessage(b []byte, limit int) (message []byte, v HelloVerdict, more boo
 // checkRecordHeader looks at as much of a record header as is there.
 func checkRecordHeader(b []byte) HelloVerdict {
 	switch {
-	case len(b) >= 1 && b[0] != recordHandshake, len(b) >= 2 && b[1] != 3:
+	case len(b) >= 1 && b[0] != recordHandshake, len(b) >= 2 && b[1] != recordVersion:
 		return HelloNotTLS
 	case len(b) >= recordHeader:
 		size := int(binary.BigEndian.Uint16(b[3:]))

@@ -10,6 +10,7 @@ import (
 // serveHTTP reads one request after the other. Every one is parsed and judged as
 // if it were the first.
 func (f *flow) serveHTTP() {
+	f.proto = ProtoHTTP
 	for first := true; ; first = false {
 		if !f.nextRequest(first) {
 			return
@@ -45,6 +46,9 @@ func (f *flow) nextRequest(first bool) bool {
 		f.watch.stage(l.Header, f.stopReading)
 	}
 	for {
+		if f.inside != nil && !mayBeHTTP(f.in.bytes()) {
+			return f.refuseInside(HelloNotHTTP, "")
+		}
 		n, err := scanHead(f.in.bytes(), l)
 		if err != nil {
 			return f.malformed(err)

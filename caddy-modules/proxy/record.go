@@ -23,7 +23,7 @@ type Proto string
 // The front ends.
 const (
 	ProtoHTTP    Proto = "http"    // plain http:// in absolute-form, ws:// included
-	ProtoConnect Proto = "connect" // CONNECT
+	ProtoConnect Proto = "connect" // CONNECT, and each plain request in its tunnel
 	ProtoSOCKS5  Proto = "socks5"
 )
 
@@ -34,7 +34,7 @@ type Cause string
 const (
 	CauseDone    Cause = "done"    // both sides said they were finished
 	CauseError   Cause = "error"   // a side broke the connection
-	CauseRefused Cause = "refused" // the check of the ClientHello
+	CauseRefused Cause = "refused" // what the tunnel carried: its ClientHello, or a request for another host
 	CauseIdle    Cause = "idle"    // Limits.Idle
 	CauseTotal   Cause = "total"   // Limits.Total
 	CauseRevoked Cause = "revoked" // Server.Recheck: the policy changed
@@ -49,11 +49,11 @@ type Record struct {
 	Proto  Proto
 	Target policy.Target
 	// Decision is that of the policy. Its Allowed is false as well when only
-	// the ClientHello was refused, so that nobody who reads it alone takes the
-	// request for allowed; what to show comes from the methods Allowed, Code
-	// and Reason of the Record.
+	// what the tunnel carried was refused, so that nobody who reads it alone
+	// takes the request for allowed; what to show comes from the methods
+	// Allowed, Code and Reason of the Record.
 	Decision policy.Decision
-	// Hello is the check of the ClientHello. With SNILog it may be a refusal
+	// Hello is the look at what a tunnel carries. With SNILog it may be a refusal
 	// that was only noted: then Decision.Allowed is true.
 	Hello HelloVerdict
 	// Local says that the target is answered in process and was not judged.
@@ -61,8 +61,9 @@ type Record struct {
 	// Addr is where the connection went, invalid when nothing was opened. It
 	// is invalid as well for a target that is answered in process.
 	Addr netip.AddrPort
-	// SNI is the server name of the ClientHello as it was sent, "" for none. It
-	// comes from the client and may hold any byte that TLS can carry.
+	// SNI is the server name of the ClientHello as it was sent, or the foreign
+	// Host of a request in a tunnel; "" for none. It comes from the client and
+	// may hold any byte that TLS can carry.
 	SNI string
 
 	// BytesUp and BytesDown are content bytes from and to the client, Duration

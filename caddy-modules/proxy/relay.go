@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // relay moves bytes both ways until both sides have ended, and gives the numbers
@@ -13,10 +14,15 @@ import (
 // as a half-close, the other direction goes on. When a side breaks, both are
 // reset: what was cut off must not look complete. The caller closes both.
 //
+// first runs before the first byte goes up, with the way down open already: a
+// server that speaks first is not kept waiting. It gives the bytes it sent up
+// itself. When it gives errRefused the upstream is closed and nothing is reset,
+// so that the client can still be told.
+//
 // Both connections should be bare TCP or Unix connections; then an idle tunnel
 // holds no buffer and no pipe, and bulk is moved by splice where the system has
 // it. They must be closed from outside to end an idle relay.
-func relay(client, upstream net.Conn, w *watch) (up, down int64, err error) {
+func relay(client, upstream net.Conn, w *watch, first func() (int64, error)) (up, down int64, err error) {
 	type result struct {
 		n   int64
 		err error
@@ -24,16 +30,30 @@ func relay(client, upstream net.Conn, w *watch) (up, down int64, err error) {
 	back := make(chan result, 1)
 	// The direction that ends last need not say so: both connections are closed
 	// right after it.
-	var ended atomic.Bool
+	var ended, refused atomic.Bool
 	go func() {
 		n, err := pump(client, upstream, w, &ended)
-		if err != nil {
+		if err != nil && !refused.Load() {
 			reset(client)
 			reset(upstream)
 		}
 		back <- result{n, err}
 	}()
-	up, err = pump(upstream, client, w, &ended)
+	up, err = first()
+	if errors.Is(err, errRefused) {
+		refused.Store(true)
+		_ = upstream.Close()
+		// A client that does not read would keep the way down in a write.
+		_ = client.SetWriteDeadline(past)
+		r := <-back
+		_ = client.SetWriteDeadline(time.Time{})
+		return 0, r.n, errRefused
+	}
+	if err == nil {
+		var n int64
+		n, err = pump(upstream, client, w, &ended)
+		up += n
+	}
 	if err != nil {
 		reset(client)
 		reset(upstream)
@@ -41,6 +61,9 @@ func relay(client, upstream net.Conn, w *watch) (up, down int64, err error) {
 	r := <-back
 	return up, r.n, errors.Join(err, r.err)
 }
+
+// errRefused is for a tunnel whose first bytes were refused.
+var errRefused = errors.New("what the tunnel carries was refused")
 
 // pump moves bytes one way until src ends, and then ends that way of dst.
 func pump(dst, src net.Conn, w *watch, ended *atomic.Bool) (int64, error) {

@@ -27,7 +27,7 @@ func TestRelayIdleHoldsNothing(t *testing.T) {
 		c, d := tcpPair(t)
 		all = append(all, ends{a, b, c, d})
 		go func() {
-			_, _, _ = relay(b, c, w)
+			_, _, _ = relay(b, c, w, atOnce)
 			done <- struct{}{}
 		}()
 	}

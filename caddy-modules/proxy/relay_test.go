@@ -93,7 +93,7 @@ func TestRelay(t *testing.T) {
 				err      error
 			}
 			done := goResult(func() counts {
-				u, d, err := relay(e.near, e.far, quietWatch(t))
+				u, d, err := relay(e.near, e.far, quietWatch(t), atOnce)
 				_, _ = e.near.Close(), e.far.Close()
 				return counts{u, d, err}
 			})
@@ -161,7 +161,7 @@ func TestRelayBreaks(t *testing.T) {
 			c, d := tcpPair(t)
 			e := ends{a, b, c, d}
 			done := goResult(func() error {
-				_, _, err := relay(e.near, e.far, quietWatch(t))
+				_, _, err := relay(e.near, e.far, quietWatch(t), atOnce)
 				return err
 			})
 			breaks, sees := pick(e)
@@ -182,7 +182,7 @@ func TestRelayEndsQuietly(t *testing.T) {
 	a, b := tcpPair(t)
 	c, d := tcpPair(t)
 	done := goResult(func() error {
-		_, _, err := relay(b, c, quietWatch(t))
+		_, _, err := relay(b, c, quietWatch(t), atOnce)
 		return err
 	})
 	_ = a.Close()
@@ -202,7 +202,7 @@ func TestRelaySlowReader(t *testing.T) {
 	for range tunnels {
 		a, b := tcpPair(t)
 		c, d := tcpPair(t)
-		go func() { _, _, _ = relay(b, c, quietWatch(t)) }()
+		go func() { _, _, _ = relay(b, c, quietWatch(t), atOnce) }()
 		go func() { _, _ = a.Write(data); _ = a.CloseWrite() }()
 		go func() {
 			time.Sleep(50 * time.Millisecond)
@@ -226,3 +226,6 @@ func TestRelaySlowReader(t *testing.T) {
 		}
 	}
 }
+
+// atOnce lets a relay begin without a look at what the client sends.
+func atOnce() (int64, error) { return 0, nil }

@@ -7,8 +7,11 @@ import (
 	"postern/caddy-modules/policy"
 )
 
-// tlsPort is the port on which a tunnel must carry TLS.
-const tlsPort = 443
+// The ports on which it is known what a tunnel must carry.
+const (
+	httpPort = 80
+	tlsPort  = 443
+)
 
 // tunnelTarget reads the authority-form of a CONNECT.
 func tunnelTarget(authority string) (policy.Target, error) {
@@ -47,7 +50,7 @@ func plainTarget(method, uri string) (t policy.Target, path string, err error) {
 	if i := strings.IndexAny(rest, "/?"); i >= 0 {
 		authority, path = rest[:i], rest[i:]
 	}
-	t, err = policy.ParseTargetOr(authority, 80, policy.SchemeHTTP)
+	t, err = policy.ParseTargetOr(authority, httpPort, policy.SchemeHTTP)
 	if err != nil {
 		return policy.Target{}, "", err
 	}
@@ -58,6 +61,39 @@ func plainTarget(method, uri string) (t policy.Target, path string, err error) {
 		path = "/" + path
 	}
 	return t, path, nil
+}
+
+// insideTarget reads the target of a request in a tunnel: what is sent, and
+// whether the request is for the host of the tunnel. Clients write origin-form
+// there; absolute-form is what a server must take as well (RFC 9112 section
+// 3.2.2). The Host field must agree in both, though it is written anew: it is what
+// the client meant, and a refusal tells it so where the wrong page would not.
+func insideTarget(r *request, judged policy.Target) (path string, same bool, err error) {
+	if r.method == http.MethodConnect {
+		return "", false, bad("CONNECT inside a tunnel")
+	}
+	// HTTP/1.0 may come without a Host; the upstream gets the judged one.
+	same = r.host == "" && r.minor == 0 || sameAuthority(r.host, judged)
+	switch uri := r.target; {
+	case uri == "*" && r.method == http.MethodOptions:
+		return uri, same, nil
+	case strings.HasPrefix(uri, "/"):
+		if strings.IndexByte(uri, '#') >= 0 {
+			return "", false, bad("a fragment in the target")
+		}
+		return uri, same, nil
+	default:
+		t, path, err := plainTarget(r.method, uri)
+		if err != nil {
+			return "", false, err
+		}
+		return path, same && t.Host() == judged.Host() && t.Port() == judged.Port(), nil
+	}
+}
+
+func sameAuthority(field string, judged policy.Target) bool {
+	t, err := policy.ParseTargetOr(field, httpPort, judged.Scheme())
+	return err == nil && t == judged
 }
 
 // notAbsolute says what is wrong with a target that is no http:// URI, with the
@@ -77,7 +113,7 @@ func notAbsolute(uri string) string {
 // hostField is the Host an upstream gets: the judged host, with the port unless
 // it is the scheme's own.
 func hostField(t policy.Target) string {
-	if t.Port() != 80 {
+	if t.Port() != httpPort {
 		return t.String()
 	}
 	if a, ok := t.Host().Addr(); ok && a.Is6() {

@@ -20,9 +20,11 @@ func (x *exchange) checkSwitch(resp *http.Response) error {
 // that either side sent ahead come first.
 func (x *exchange) switchProtocols(resp *http.Response) {
 	f := x.f
-	f.s.count.tunnels.Add(1)
-	f.s.count.openTunnels.Add(1)
-	defer f.s.count.openTunnels.Add(-1)
+	if f.inside == nil { // a tunnel is counted already
+		f.s.count.tunnels.Add(1)
+		f.s.count.openTunnels.Add(1)
+		defer f.s.count.openTunnels.Add(-1)
+	}
 	f.mu.Lock()
 	x.up.tunnel = true
 	f.mu.Unlock()
@@ -39,6 +41,6 @@ func (x *exchange) switchProtocols(resp *http.Response) {
 		return
 	}
 	_ = f.client.SetDeadline(time.Time{})
-	x.bytesUp, x.bytesDown, x.cause = f.exchangeBytes(x.up.route)
+	x.bytesUp, x.bytesDown, x.cause = f.exchangeBytes(x.up.route, nil)
 	x.bytesDown += down
 }

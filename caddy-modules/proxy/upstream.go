@@ -66,9 +66,14 @@ func (f *flow) connectUpstream(t policy.Target, fresh bool) (*upstream, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.useUpstream(r)
+	return f.up, nil
+}
+
+// useUpstream makes r the connection of the plain requests.
+func (f *flow) useUpstream(r *route) {
 	f.up = &upstream{route: r, meter: meter{conn: r.conn, w: &f.watch}}
 	f.up.in = bufio.NewReaderSize(&f.up.meter, smallSize)
-	return f.up, nil
 }
 
 func (f *flow) reusable(u *upstream, t policy.Target) bool {
