@@ -16,6 +16,8 @@ type Question struct {
 	Workspace  string       `json:"workspace,omitempty"`
 	Repository Repo         `json:"repository"`
 	Refs       []RefVerdict `json:"refs"`
+	// Options are the push options: a yes lets them through as well.
+	Options []string `json:"options,omitempty"`
 }
 
 // RefVerdict is one ref of a push with what the rules said of it.

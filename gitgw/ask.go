@@ -82,7 +82,7 @@ func (p *push) question(limit time.Duration) Question {
 	q := Question{
 		ID: hex.EncodeToString(id[:]), Time: time.Now(),
 		Session: p.caller.Session, Agent: p.caller.Agent, Workspace: p.caller.Workspace,
-		Repository: p.up.repo,
+		Repository: p.up.repo, Options: p.head.Options,
 	}
 	q.Deadline = q.Time.Add(limit)
 	// All refs, not only those that need a yes: whoever allows one of them lets

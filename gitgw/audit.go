@@ -35,7 +35,9 @@ type Push struct {
 	Workspace  string        `json:"workspace,omitempty"`
 	Repository Repo          `json:"repository"`
 	Refs       []PushedRef   `json:"refs"`
-	Outcome    Outcome       `json:"outcome"`
+	// Options are the push options; some forges act on them.
+	Options []string `json:"options,omitempty"`
+	Outcome Outcome  `json:"outcome"`
 	// Reason is what git printed, or would have.
 	Reason string `json:"reason,omitempty"`
 	// Question and Approver say which question was asked and who answered.
@@ -90,6 +92,7 @@ func (p Push) LogValue() slog.Value {
 		slog.String("reason", p.Reason),
 		slog.Int("ref_count", len(p.Refs)),
 		slog.Any("refs", refs),
+		slog.Any("options", p.Options),
 		slog.Int64("pack_bytes", p.PackBytes),
 		slog.Int64("objects", int64(p.Objects)),
 		slog.String("token_id", p.TokenID),

@@ -76,7 +76,7 @@ func (p *push) run(clientCtx context.Context, encoding error) bool {
 	}
 	p.head = head
 	p.rep.shape(head.Capabilities)
-	p.record.ClientAgent = head.Capabilities.Agent
+	p.record.ClientAgent, p.record.Options = head.Capabilities.Agent, head.Options
 	if head.Empty() {
 		// The credential probe of a large push, or a shallow clone with nothing
 		// new. There is nothing to report on, so there is no report.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -363,4 +364,7 @@ func TestPushOptions(t *testing.T) {
 	r := w.git("push", "-o", "ci.skip", "-o", "a=b c", "origin", "main:opt")
 	r.want(t, 0, "remote: option: ci.skip", "remote: option: a=b c", "remote: see [redacted]", " * [new branch]      main -> opt")
 	r.lacks(t, "ghs_0123")
+	if got := w.record().Options; !slices.Equal(got, []string{"ci.skip", "a=b c"}) {
+		t.Errorf("the record has the options %q", got)
+	}
 }
