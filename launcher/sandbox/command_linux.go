@@ -110,7 +110,9 @@ func command(bwrap string, f *Facts, plan []Mount, ports []int, control, stderr 
 		argv = append(argv, strconv.Itoa(port))
 	}
 	cmd := exec.Command(bwrap, argv...) //nolint:noctx // it ends by its parent-death signal, or by Kill
-	cmd.Env = []string{}                // nothing of the caller's loads into bubblewrap either
+	// Nothing of the caller's environment loads into bubblewrap either. PID 1 waits for
+	// most of its life; a thread less for each further processor is time at every start.
+	cmd.Env = []string{"GOMAXPROCS=1"}
 	cmd.Dir = "/"
 	cmd.ExtraFiles = fds.list
 	cmd.SysProcAttr = &syscall.SysProcAttr{

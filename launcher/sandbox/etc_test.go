@@ -69,9 +69,26 @@ func TestSystemPaths(t *testing.T) {
 	}
 }
 
+func TestCopiedDirectories(t *testing.T) {
+	base := tree(t, "some/a", "some/b", "empty/", "deep/a/b", "linked/a -> b")
+	var f Facts
+	for _, name := range []string{"some", "empty", "deep", "linked"} {
+		if f.copyDir(filepath.Join(base, name)) {
+			t.Errorf("%s, which is not below /etc, was copied", name)
+		}
+	}
+	if _, err := os.Stat("/etc/profile.d"); err == nil && f.copyDir("/etc/profile.d") {
+		for _, d := range f.Etc {
+			if !strings.HasPrefix(d.Path, "/etc/profile.d/") || d.Content != read(t, d.Path) {
+				t.Errorf("copied %q", d)
+			}
+		}
+	}
+}
+
 func TestProcCovers(t *testing.T) {
-	base := tree(t, "sys/kernel/core_pattern", "irq/1", "1/mem", "123/mem", "sysrq-trigger", "version", "net/x", "self -> 1")
-	for path, mode := range map[string]os.FileMode{"sysrq-trigger": 0o200, "version": 0o444} {
+	base := tree(t, "sys/kernel/core_pattern", "irq/1", "fs/xfs/stat", "driver/rtc", "scsi/scsi", "acpi/", "1/mem", "123/mem", "sysrq-trigger", "version", "net/x", "self -> 1")
+	for path, mode := range map[string]os.FileMode{"sysrq-trigger": 0o200, "version": 0o444, "fs/xfs/stat": 0o444, "driver/rtc": 0o444} {
 		if err := os.Chmod(filepath.Join(base, path), mode); err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +99,7 @@ func TestProcCovers(t *testing.T) {
 	for _, p := range f.ProcCovers {
 		got = append(got, filepath.Base(p))
 	}
-	if text, want := strings.Join(got, " "), "irq sys sysrq-trigger"; text != want {
+	if text, want := strings.Join(got, " "), "scsi sys sysrq-trigger"; text != want {
 		t.Errorf("covered %q, want %q", text, want)
 	}
 }

@@ -36,7 +36,14 @@ type Facts struct {
 
 	// seen are the protected names that were there; those that are new when the run
 	// has ended were made by it.
-	seen []string
+	seen map[string]bool
+
+	// gits are the git directories that the run may write into, apart from what is
+	// protected in them.
+	gits []string
+
+	// homes are where the user's secrets may be, without symlinks.
+	homes []string
 
 	// Warnings are for the user, one line each.
 	Warnings []string
@@ -71,7 +78,11 @@ type Denial struct {
 	Path string
 	Kind DenialKind
 	Dir  bool
-	ID   FileID
+	ID   FileID // zero: it is not there yet, and Start makes a placeholder
+
+	// Git is the git directory to whose closed set of names the path belongs.
+	Git  string
+	made bool // Start made, or took over, a placeholder
 }
 
 // DenialKind says what a denial takes away.

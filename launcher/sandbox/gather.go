@@ -25,6 +25,11 @@ func Gather(p *Profile) (*Facts, error) {
 	f := &Facts{
 		Home:    innerHome(p.Home),
 		Runtime: fmt.Sprintf("%s/%d", innerRuntime, os.Getuid()),
+		homes:   homes(p.Home, accountHome),
+		seen:    map[string]bool{},
+	}
+	if len(f.homes) == 0 {
+		f.warnf("neither HOME nor the accounts of this host say where your home is: it is not kept from being shown")
 	}
 	if err := f.addRoots(p); err != nil {
 		return nil, err
@@ -85,7 +90,7 @@ func (f *Facts) addRoot(p *Profile, given string, writable bool) error {
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		return refuseBind(given, "it is neither a folder nor a file")
 	}
-	if err := checkShown(p, given, real); err != nil {
+	if err := f.checkShown(p, given, real); err != nil {
 		return err
 	}
 	f.addLinks(given)
@@ -127,16 +132,19 @@ func (f *Facts) setDir(p *Profile) error {
 }
 
 // checkShown refuses binds that would undo the sandbox.
-func checkShown(p *Profile, given, real string) error {
-	home := filepath.Clean(p.Home)
-	if resolved, err := filepath.EvalSymlinks(home); err == nil {
-		home = resolved
-	}
-	switch {
-	case filepath.IsAbs(p.Home) && home != "/" && contains(real, home):
-		return refuseBind(given, "it holds your whole home; work in a folder of it")
-	case real == "/":
+func (f *Facts) checkShown(p *Profile, given, real string) error {
+	if real == "/" {
 		return refuseBind(given, "it is the whole host")
+	}
+	for _, home := range f.homes {
+		if contains(real, home) {
+			return refuseBind(given, "it holds your whole home; work in a folder of it")
+		}
+		for _, name := range secrets {
+			if secret := filepath.Join(home, name); contains(secret, real) {
+				return refuseBind(given, "it would show the secrets in "+secret)
+			}
+		}
 	}
 	if p.RunDir != "" {
 		dir := p.RunDir
@@ -195,89 +203,6 @@ func (f *Facts) addLinks(given string) {
 		rest = append(strings.Split(strings.Trim(target, "/"), "/"), rest...)
 		at = "/"
 	}
-}
-
-// addDenials finds what is less than its root: protected paths, protected names
-// inside writable roots, hidden paths.
-func (f *Facts) addDenials(p *Profile) error {
-	for _, path := range p.Hidden {
-		f.deny(path, Hide)
-	}
-	for _, path := range p.Protected {
-		f.deny(path, Protect)
-	}
-	for i := range f.Roots {
-		if err := f.search(&f.Roots[i], p); err != nil {
-			return err
-		}
-	}
-	slices.SortFunc(f.Denials, func(a, b Denial) int {
-		if c := byDepth(a.Path, b.Path); c != 0 {
-			return c
-		}
-		return int(b.Kind) - int(a.Kind)
-	})
-	f.Denials = slices.CompactFunc(f.Denials, func(a, b Denial) bool { return a.Path == b.Path })
-	return nil
-}
-
-// search looks for names to protect in one root. A root that cannot be written is
-// searched for sockets only: being read-only does not keep anyone from connecting.
-func (f *Facts) search(root *Root, p *Profile) error {
-	root.State = slices.ContainsFunc(p.StateDirs, func(dir string) bool {
-		real, _, err := resolve(dir)
-		return err == nil && real == root.Path
-	})
-	names, err := root.names()
-	if err != nil {
-		return &Refusal{Reason: ReasonBind, Detail: "the folder " + root.Path + " cannot be searched for names to protect", Err: err}
-	}
-	for _, n := range names {
-		switch {
-		case n.mode&fs.ModeSocket != 0:
-			f.deny(n.path, Hide)
-		case root.Writable:
-			f.deny(n.path, Protect)
-			f.seen = append(f.seen, n.path)
-		}
-	}
-	return nil
-}
-
-// names lists what is protected by name in a root.
-func (r *Root) names() ([]found, error) {
-	switch {
-	case !r.Dir:
-		return nil, nil
-	case r.State:
-		return scanState(r.Path)
-	}
-	return scan(r.Path)
-}
-
-// deny notes a path to take away, at the place it really is. A symlink cannot be a
-// mount point: what it leads to is denied, and the link is watched.
-func (f *Facts) deny(given string, kind DenialKind) {
-	given = filepath.Clean(given)
-	info, err := os.Lstat(given)
-	if err != nil {
-		return // nothing there to take away
-	}
-	if info.Mode()&fs.ModeSymlink != 0 {
-		text, _ := os.Readlink(given)
-		if dir, err := filepath.EvalSymlinks(filepath.Dir(given)); err == nil && f.writable(dir) {
-			f.Watches = append(f.Watches, Watch{Path: filepath.Join(dir, filepath.Base(given)), Link: text})
-			f.warnf("%s is a symbolic link: what it leads to is protected, the link itself is only watched", given)
-		}
-	}
-	real, info, err := resolve(given)
-	if err != nil {
-		return // a dangling link
-	}
-	if kind == Protect && info.Mode().IsRegular() && links(info) > 1 && f.writable(real) {
-		f.warnf("%s has another name elsewhere (a hard link), through which it can still be written", real)
-	}
-	f.Denials = append(f.Denials, Denial{Path: real, Kind: kind, Dir: info.IsDir(), ID: idOf(info)})
 }
 
 // writable reports whether the deepest root that holds path is writable.

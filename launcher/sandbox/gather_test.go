@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // tree makes files, directories (trailing slash) and symlinks (a -> b) below a
@@ -46,11 +48,20 @@ func gather(t testing.TB, p *Profile) *Facts {
 	return f
 }
 
-// deniedIn lists what is denied in f, relative to base.
+// deniedIn lists what is there and denied in f, relative to base.
 func deniedIn(f *Facts, base string, kind DenialKind) []string {
+	return listed(f, base, func(d Denial) bool { return d.Kind == kind && d.ID != FileID{} })
+}
+
+// reservedIn lists the names that f forbids to make.
+func reservedIn(f *Facts, base string) []string {
+	return listed(f, base, func(d Denial) bool { return d.Kind == Protect && d.ID == FileID{} })
+}
+
+func listed(f *Facts, base string, which func(Denial) bool) []string {
 	var out []string
 	for _, d := range f.Denials {
-		if d.Kind == kind {
+		if which(d) {
 			if rel, err := filepath.Rel(base, d.Path); err == nil {
 				out = append(out, rel)
 			}
@@ -75,9 +86,15 @@ func TestProtectedNames(t *testing.T) {
 		},
 		{
 			"submodules and linked worktrees",
-			[]string{".git/modules/a/HEAD", ".git/modules/a/objects/", ".git/modules/a/refs/", ".git/modules/a/config", ".git/modules/a/hooks/", ".git/modules/d/e/HEAD", ".git/modules/d/e/objects/", ".git/modules/d/e/refs/", ".git/modules/d/e/config", ".git/worktrees/w/config.worktree"},
-			[]string{".git/modules/a/config", ".git/modules/a/hooks", ".git/modules/d/e/config", ".git/worktrees/w/config.worktree"},
+			[]string{".git/modules/a/HEAD", ".git/modules/a/objects/", ".git/modules/a/refs/", ".git/modules/a/config", ".git/modules/a/hooks/", ".git/modules/d/e/HEAD", ".git/modules/d/e/objects/", ".git/modules/d/e/refs/", ".git/modules/d/e/config", ".git/worktrees/w/HEAD", ".git/worktrees/w/commondir", ".git/worktrees/w/gitdir", ".git/worktrees/w/config.worktree"},
+			[]string{".git/modules/a/config", ".git/modules/a/hooks", ".git/modules/d/e/config", ".git/worktrees/w/commondir", ".git/worktrees/w/config.worktree", ".git/worktrees/w/gitdir"},
 		},
+		{
+			"a bare layout, and a repository far below",
+			[]string{"hub/HEAD", "hub/objects/", "hub/refs/", "hub/config", "hub/hooks/x", "a/b/c/d/e/.git/config", "a/b/c/d/e/.npmrc"},
+			[]string{"a/b/c/d/e/.git/config", "hub/config", "hub/hooks"},
+		},
+		{"where it only looks like one", []string{"x/HEAD", "x/objects/", "x/config", "y/HEAD", "y/refs/", "y/hooks/z"}, nil},
 		{"a .git file", []string{".git", "sub/.git"}, []string{".git", "sub/.git"}},
 		{"a repository inside", []string{"a/b/.git/config", "a/b/.git/hooks/x"}, []string{"a/b/.git/config", "a/b/.git/hooks"}},
 		{
@@ -165,6 +182,7 @@ func TestSymlinkedNames(t *testing.T) {
 	if err := os.Symlink(base+"/out/vs", base+"/w/.vscode"); err != nil {
 		t.Fatal(err)
 	}
+	write(t, base+"/w/.git/config", "")
 	f := gather(t, &Profile{Binds: []Bind{{Path: base + "/w"}}, Home: "/home/u"})
 	if got, want := deniedIn(f, base, Protect), []string{"out/vs", "w/.git/config", "w/dotfiles/bashrc", "w/tracked"}; !slices.Equal(got, want) {
 		t.Errorf("protected %q, want %q", got, want)
@@ -277,17 +295,37 @@ func TestRefusedProfiles(t *testing.T) {
 	}
 }
 
+// A folder of one's own that cannot be read is hidden: what is in it is not known. An
+// earlier run may have made it, and must not keep later ones from starting.
 func TestUnreadableFolders(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root reads everything")
 	}
-	base := tree(t, "closed/.npmrc")
-	if err := os.Chmod(base+"/closed", 0); err != nil {
-		t.Fatal(err)
+	base := tree(t, "w/closed/.npmrc", "w/r/.git/HEAD", "w/f")
+	for path, mode := range map[string]os.FileMode{"w/closed": 0, "w/r/.git": 0o400} {
+		if err := os.Chmod(filepath.Join(base, path), mode); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Chmod(filepath.Join(base, path), 0o700) })
 	}
-	t.Cleanup(func() { _ = os.Chmod(base+"/closed", 0o700) })
-	_, err := Gather(&Profile{Binds: []Bind{{Path: base}}, Home: "/home/u"})
+	f := gather(t, &Profile{Binds: []Bind{{Path: base + "/w"}}, Home: "/home/u"})
+	if got, want := deniedIn(f, base, Hide), []string{"w/closed", "w/r/.git"}; !slices.Equal(got, want) || len(f.Warnings) != 2 {
+		t.Errorf("hidden %q, want %q; warnings %q", got, want, f.Warnings)
+	}
+	_, err := Gather(&Profile{Binds: []Bind{{Path: base + "/w/closed"}}, Home: "/home/u"})
 	refusal(t, err, ReasonBind)
+}
+
+// What a run may have planted does not take the folder away from the next one.
+func TestLinksToTheFolderItself(t *testing.T) {
+	base := tree(t, "w/.env.loop -> .", "w/sub/.vscode -> ..", "w/.env.dir -> sub", "w/.idea -> /", "w/src/.npmrc -> ../real", "w/real")
+	f := gather(t, &Profile{Binds: []Bind{{Path: base + "/w"}, {Path: base + "/w/src"}}, Home: "/home/u"})
+	if got, want := deniedIn(f, base, Protect), []string{"w/real"}; !slices.Equal(got, want) {
+		t.Errorf("protected %q, want %q", got, want)
+	}
+	if len(f.Watches) < 5 || !f.Roots[0].Writable || !granted(f)[0].Writable {
+		t.Errorf("watches %q, roots %+v", f.Watches, granted(f))
+	}
 }
 
 func TestLinksToFolders(t *testing.T) {
@@ -369,6 +407,28 @@ func TestParseMode(t *testing.T) {
 	}
 }
 
+// A pipe where a file is expected must not make anybody wait for a writer.
+func TestPipesAreNotReadFrom(t *testing.T) {
+	base := tree(t, "w/x/HEAD", "w/x/objects/", "w/x/refs/", "w/x/rebase-merge/")
+	f := gather(t, &Profile{Binds: []Bind{{Path: base + "/w"}}, Home: "/home/u"})
+	for _, path := range []string{"w/.git", "w/x/commondir", "w/x/config", "w/x/rebase-merge/git-rebase-todo"} {
+		if err := syscall.Mkfifo(filepath.Join(base, path), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan []Change)
+	go func() { done <- f.Inspect() }()
+	select {
+	case changes := <-done:
+		if len(changes) != 3 {
+			t.Errorf("changes %v", changes)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits")
+	}
+	gather(t, &Profile{Binds: []Bind{{Path: base + "/w"}}, Home: "/home/u"})
+}
+
 func TestInspect(t *testing.T) {
 	base := tree(t, "w/.git/config", "w/.git/HEAD", "w/.npmrc", "w/rc", "w/.bashrc -> rc", "w/plain")
 	f := gather(t, &Profile{Binds: []Bind{{Path: base + "/w"}}, Home: "/home/u"})
@@ -377,7 +437,7 @@ func TestInspect(t *testing.T) {
 	}
 	write(t, base+"/w/.git/hooks/pre-commit", "evil")
 	write(t, base+"/w/.git/commondir", "/evil")
-	write(t, base+"/w/sub/.git/config", "[core]")
+	write(t, base+"/w/sub/.git/config", "[core]\n\tbare = false")
 	write(t, base+"/w/sub/.git/hooks/x.sample", "sample")
 	write(t, base+"/w/plain", "changed")
 	if err := errors.Join(os.Remove(base+"/w/.bashrc"), os.WriteFile(base+"/w/.bashrc", []byte("evil"), 0o600)); err != nil {
@@ -401,7 +461,7 @@ func TestInspect(t *testing.T) {
 			t.Errorf("%s was not noticed: %v", want, got)
 		}
 	}
-	for _, unwanted := range []string{"sub/.git/config", "sub/.git/hooks", "plain", ".git/config"} {
+	for _, unwanted := range []string{"sub/.git/hooks", "sub/.git/config", "plain", ".git/config"} {
 		if got[unwanted] {
 			t.Errorf("%s was reported", unwanted)
 		}

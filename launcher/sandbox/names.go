@@ -15,13 +15,10 @@ var (
 
 	// Below .claude only these are protected; sessions and caches are not.
 	protectedClaude = set("commands", "agents", "hooks", "settings.json", "settings.local.json")
-
-	// Inside a git directory. commondir redirects hooks and configuration alike;
-	// it and config.worktree rarely exist, and are then watched.
-	protectedGit = []string{"hooks", "config", "config.worktree", "commondir", "info/attributes"}
 )
 
-// scanDepth is how far below a root names are looked for (SPEC section 2).
+// scanDepth is how far below a root names are looked for (SPEC section 2). Git
+// directories and sockets are looked for at any depth.
 const scanDepth = 3
 
 // skippedDirs are not searched: packages unpacked there bring such names as a

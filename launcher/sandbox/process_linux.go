@@ -111,11 +111,11 @@ func (p *Process) Wait() (Status, error) {
 		// PID 1 was killed, from outside or by the kernel for want of memory.
 		status = Status{Code: p.code}
 		if p.code == 0 {
+			_ = p.close()
 			return status, errors.New("wait for command: the sandbox ended without saying how the command did")
 		}
 	}
-	p.close()
-	return status, nil
+	return status, p.close()
 }
 
 // Kill ends the sandbox at once and with everything in it.
@@ -131,16 +131,19 @@ func (p *Process) Close() {
 	for range p.messages {
 	}
 	<-p.ended
-	p.close()
+	_ = p.close() // nobody waits for the rest of the output
 }
 
-func (p *Process) close() {
+func (p *Process) close() error {
 	_ = p.conn.Close()
 	_ = p.pair.Close()
 	if p.git != nil {
 		_ = p.git.Close()
 	}
 	p.stderr.close()
+	err := p.stdio.wait()
+	p.placed.remove()
+	return err
 }
 
 func (p *Process) send(m *message, limit int) error {

@@ -39,6 +39,7 @@ const (
 	ReasonBind      Reason = "bind_refused"    // a folder that must not be shown
 	ReasonBindGone  Reason = "bind_missing"    // a folder that is not there
 	ReasonDir       Reason = "dir_not_visible" // the working directory is in no bind
+	ReasonStdio     Reason = "stdio_refused"   // a standard descriptor that leads out
 )
 
 // Refusal says that nothing was started, and why. Cure is what the reader can do.

@@ -26,7 +26,9 @@ type Process struct {
 	conn   *net.UnixConn
 	pair   lease.Pair
 	git    *os.File
+	placed *placed
 	stderr *tail
+	stdio  *stdio
 
 	write    sync.Mutex // one message at a time
 	messages chan *message
@@ -59,6 +61,10 @@ func Start(ctx context.Context, f *Facts, o Options) (*Process, error) {
 
 	p := &Process{facts: f, messages: make(chan *message, 4), ended: make(chan struct{})}
 	if p.git, err = f.makeGitFile(); err != nil {
+		return nil, err
+	}
+	if p.placed, err = f.place(); err != nil {
+		p.release()
 		return nil, err
 	}
 	if err := p.launch(bwrap, o); err != nil {
@@ -123,25 +129,18 @@ func (p *Process) launch(bwrap string, o Options) error {
 		return err
 	}
 	defer theirs.Close() //nolint:errcheck // the child has its own
-	stderr := o.Stderr
-	if stderr == nil {
-		stderr = os.Stderr
+	if p.stdio, err = relayed(o.standard()); err != nil {
+		return err
 	}
 	p.plan = Plan(p.facts)
-	cmd, fds, err := command(bwrap, p.facts, p.plan, o.Ports[:], theirs, stderr)
+	cmd, fds, err := command(bwrap, p.facts, p.plan, o.Ports[:], theirs, p.stdio.files[2])
 	if err != nil {
 		return err
 	}
 	// The first two belong to others, the rest is the child's alone.
 	defer (&files{list: fds.list[2:]}).close()
 	p.cmd = cmd
-	cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
-	if o.Stdin != nil {
-		cmd.Stdin = o.Stdin
-	}
-	if o.Stdout != nil {
-		cmd.Stdout = o.Stdout
-	}
+	cmd.Stdin, cmd.Stdout = p.stdio.files[0], p.stdio.files[1]
 	said, theirsErr, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
@@ -171,8 +170,20 @@ func (p *Process) launch(bwrap string, o Options) error {
 		p.cmd = nil
 		return &Refusal{Reason: ReasonStart, Detail: "cannot start " + bwrap, Err: err}
 	}
+	p.stdio.start()
 	go p.listen()
 	return nil
+}
+
+// standard are the descriptors that the command is to have.
+func (o Options) standard() [3]*os.File {
+	out := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
+	for i, f := range []*os.File{o.Stdin, o.Stdout, o.Stderr} {
+		if f != nil {
+			out[i] = f
+		}
+	}
+	return out
 }
 
 // socketpair makes the control connection; the other end is returned.
@@ -279,6 +290,8 @@ func (p *Process) release() {
 	if p.stderr != nil {
 		p.stderr.close()
 	}
+	_ = p.stdio.wait()
+	p.placed.remove() // nothing runs any more that it could keep from anything
 }
 
 // receiver reads the control connection and collects descriptors until done.

@@ -18,11 +18,11 @@ var systemTrees = []string{
 // format, and find their system-wide settings. The rest of /etc says who may log in
 // and where the host's services keep their secrets.
 var etcTrees = []string{
-	"alternatives", "ca-certificates.conf", "crypto-policies", "debian_version", "gai.conf", "host.conf",
+	"alternatives", "crypto-policies", "debian_version", "gai.conf", "host.conf",
 	"inputrc", "java-8-openjdk", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "java-25-openjdk",
-	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime",
+	"ld.so.cache", "locale.alias", "locale.conf", "localtime",
 	"magic", "mime.types", "os-release", "pki/ca-trust/extracted", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf",
-	"profile", "profile.d", "bash.bashrc", "bashrc", "protocols", "redhat-release", "rpc", "services", "shells",
+	"profile", "profile.d", "bash.bashrc", "bashrc", "protocols", "redhat-release", "services", "shells",
 	"ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf",
 	"static", "terminfo", "timezone", "vimrc", "zsh", "zshenv",
 }
@@ -58,7 +58,9 @@ func (f *Facts) addSystemPath(path string) {
 			f.System = append(f.System, SystemPath{Path: path, Link: text})
 		}
 	case info.IsDir() && perm&0o005 == 0o005:
-		f.System = append(f.System, SystemPath{Path: path})
+		if !f.copyDir(path) {
+			f.System = append(f.System, SystemPath{Path: path})
+		}
 	case info.Mode().IsRegular() && perm&0o004 != 0 && info.Size() <= maxCopied:
 		f.Etc = append(f.Etc, Data{path, readText(path)})
 	case info.Mode().IsRegular() && perm&0o004 != 0:
@@ -66,26 +68,78 @@ func (f *Facts) addSystemPath(path string) {
 	}
 }
 
+// copyDir copies a directory of /etc that holds a few small files, as most do whose
+// name ends in .d, and leaves out an empty one. It reports whether that was all.
+func (f *Facts) copyDir(dir string) bool {
+	const few = 8
+	if !contains("/etc", dir) {
+		return false
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) > few {
+		return false
+	}
+	files := make([]Data, 0, few)
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !info.Mode().IsRegular() || info.Size() > maxCopied/few {
+			return false
+		}
+		if info.Mode().Perm()&0o004 != 0 {
+			path := filepath.Join(dir, e.Name())
+			files = append(files, Data{path, readText(path)})
+		}
+	}
+	f.Etc = append(f.Etc, files...)
+	return true
+}
+
 // addProcCovers finds what of /proc its owner may write. The kernel gives these files
 // to the root of the host, and asks some of them for no capability: root inside a
-// sandbox is that user, and could set kernel.core_pattern or pull sysrq-trigger.
-// bubblewrap covers a part of them. Other users cannot write them anyway.
+// sandbox is that user, and could set kernel.core_pattern or pull sysrq-trigger. Other
+// users cannot write them anyway. irq and bus are bubblewrap's to cover, as sys would
+// be, but it looks whether the directory can be written, and not what is in it.
 func (f *Facts) addProcCovers(proc string) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
 		return // then the mount of /proc inside fails as well, and says so
 	}
 	for _, e := range entries {
+		path := filepath.Join(proc, e.Name())
 		info, err := e.Info()
 		if err != nil || strings.Trim(e.Name(), "0123456789") == "" {
 			continue
 		}
 		owned := info.Mode().IsRegular() && info.Mode().Perm()&0o200 != 0
-		if tree := info.IsDir() && procTrees[e.Name()]; owned || tree {
-			f.ProcCovers = append(f.ProcCovers, filepath.Join(proc, e.Name()))
+		if owned || info.IsDir() && (e.Name() == "sys" || procTrees[e.Name()] && holdsWritable(path, scanDepth)) {
+			f.ProcCovers = append(f.ProcCovers, path)
 		}
 	}
 }
 
-// procTrees hold files that their owner may write, further down.
-var procTrees = set("acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi", "sys", "tty")
+// procTrees may hold files that their owner may write, depending on drivers and file
+// systems. Each cover is time at every start, so it is looked.
+var procTrees = set("acpi", "asound", "driver", "fs", "scsi", "tty")
+
+// holdsWritable reports whether there is a file below dir that its owner may write.
+// What cannot be looked at counts as one.
+func holdsWritable(dir string, depth int) bool {
+	entries, err := os.ReadDir(dir)
+	if err != nil || depth == 0 {
+		return err != nil || len(entries) > 0
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		switch {
+		case err != nil:
+			return true
+		case e.IsDir():
+			if holdsWritable(filepath.Join(dir, e.Name()), depth-1) {
+				return true
+			}
+		case info.Mode().IsRegular() && info.Mode().Perm()&0o200 != 0:
+			return true
+		}
+	}
+	return false
+}

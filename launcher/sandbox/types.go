@@ -24,8 +24,8 @@ type Options struct {
 	// Ports are the listeners' inside, HTTP first; the zero value means DefaultPorts.
 	Ports [2]int
 
-	// Stdin, Stdout and Stderr are the command's, handed on as they are. Nil means
-	// this process's own.
+	// Stdin, Stdout and Stderr are the command's; nil means this process's own. Files
+	// are relayed through pipes, folders and disks refused, the rest handed on as it is.
 	Stdin, Stdout, Stderr *os.File
 
 	// Timeout bounds the start, until the sandbox stands; zero means 10 s.

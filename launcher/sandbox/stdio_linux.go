@@ -1,0 +1,170 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A descriptor leads to a file whatever the mounts say, and /proc/self/fd opens it once
+// more with any rights that the file's mode gives: a log that was opened for appending
+// could be read, emptied and rewritten, and from a folder the whole host is a few ".."
+// away. So the command gets no descriptor of a file: a regular one is relayed through
+// a pipe. What is no file of a disk (pipes, sockets, terminals, /dev/null) is handed on
+// as it is, and the rest is refused.
+type stdio struct {
+	files  [3]*os.File // the command's
+	ours   []*os.File  // the ends that stay here
+	theirs []*os.File  // the ends that are the command's alone
+	relays []func() error
+	done   chan error
+}
+
+// relayed makes the command's standard descriptors from those given.
+func relayed(given [3]*os.File) (_ *stdio, err error) {
+	s := &stdio{files: given}
+	defer func() {
+		if err != nil {
+			s.closeTheirs()
+			s.closeOurs()
+		}
+	}()
+	var kinds [3]fs.FileInfo
+	for i, f := range given {
+		if kinds[i], err = f.Stat(); err != nil {
+			return nil, refuseStdio(i, "it cannot be used", err)
+		}
+		switch mode := kinds[i].Mode(); {
+		case mode.IsRegular():
+		case mode&(fs.ModeNamedPipe|fs.ModeSocket) != 0, mode&fs.ModeCharDevice != 0 && harmless(f, kinds[i]):
+			continue
+		default:
+			return nil, refuseStdio(i, "it is "+kindOf(mode), nil)
+		}
+		if i == 2 && os.SameFile(kinds[1], kinds[2]) && s.files[1] != given[1] {
+			// One pipe, so that the order of what is written to either stays.
+			s.files[2] = s.files[1]
+			continue
+		}
+		if err := s.relay(i, f); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func refuseStdio(i int, why string, err error) error {
+	return &Refusal{
+		Reason: ReasonStdio, Detail: fmt.Sprintf("the command cannot have the given %s: %s", []string{"stdin", "stdout", "stderr"}[i], why), Err: err,
+		Cure: "give it a file, a pipe, a terminal or /dev/null",
+	}
+}
+
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a folder, through which the whole host could be reached"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "neither a file, a pipe, a socket nor a terminal"
+}
+
+// harmless reports whether a character device is a terminal or one of the devices that
+// every sandbox has: null, zero, full, random, urandom.
+func harmless(f *os.File, info fs.FileInfo) bool {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	terminal := false
+	err = raw.Control(func(fd uintptr) {
+		_, terr := unix.IoctlGetTermios(int(fd), unix.TCGETS) //nolint:gosec // a descriptor fits
+		terminal = terr == nil
+	})
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if err != nil || !ok {
+		return terminal
+	}
+	memory := unix.Major(st.Rdev) == 1 && slices.Contains([]uint32{3, 5, 7, 8, 9}, unix.Minor(st.Rdev))
+	return terminal || memory
+}
+
+// relay puts a pipe between the command and f.
+func (s *stdio) relay(i int, f *os.File) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe: %w", err)
+	}
+	ours, theirs := r, w
+	from, to := r, f
+	if i == 0 {
+		ours, theirs = w, r
+		from, to = f, w
+	}
+	s.ours, s.theirs, s.files[i] = append(s.ours, ours), append(s.theirs, theirs), theirs
+	// A large pipe halves the number of turns; the limit may forbid it.
+	_, _ = unix.FcntlInt(theirs.Fd(), unix.F_SETPIPE_SZ, relayBuffer)
+	s.relays = append(s.relays, func() error {
+		defer ours.Close() //nolint:errcheck // a pipe
+		// Plainly: copy_file_range and splice refuse files opened for appending.
+		_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, relayBuffer))
+		if i == 0 {
+			return nil // the command need not read it all; what cannot be read has an end
+		}
+		return err
+	})
+	return nil
+}
+
+const relayBuffer = 256 << 10
+
+// start begins to copy, when the command's ends are the command's alone.
+func (s *stdio) start() {
+	s.closeTheirs()
+	s.done = make(chan error, len(s.relays))
+	for _, relay := range s.relays {
+		go func() { s.done <- relay() }()
+	}
+}
+
+// wait ends when everything the command wrote has been written on. Nothing holds an end
+// of a pipe any more: the sandbox is gone.
+func (s *stdio) wait() error {
+	if s == nil {
+		return nil
+	}
+	var errs []error
+	if s.done != nil {
+		for range s.relays {
+			errs = append(errs, <-s.done)
+		}
+		s.relays = nil
+	}
+	s.closeTheirs()
+	s.closeOurs()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("write the command's output: %w", err)
+	}
+	return nil
+}
+
+func (s *stdio) closeTheirs() {
+	for _, f := range s.theirs {
+		_ = f.Close()
+	}
+	s.theirs = nil
+}
+
+func (s *stdio) closeOurs() {
+	for _, f := range s.ours {
+		_ = f.Close()
+	}
+	s.ours = nil
+}
