@@ -13,8 +13,9 @@ import (
 const probe = "conform: is anybody there?\n"
 
 // payload is what the case's tunnel carries: what follows the request in the
-// input, which is sent with it; a ClientHello for port 443, or where the case
-// names one; else a probe. early says that it goes out together with the
+// input, which is sent with it; a ClientHello for ports 443 and 80, or where the
+// case names one; else a probe. (A tunnel to port 80 carries HTTP, or TLS for its
+// host, and nothing else unless the rule says so.) early says that it goes out together with the
 // request.
 func (c *testCase) payload() (plan helloPlan, early bool) {
 	if c.Proto == "connect" && len(c.ExpectSeq) == 0 {
@@ -23,7 +24,7 @@ func (c *testCase) payload() (plan helloPlan, early bool) {
 		}
 	}
 	ts := c.targets()
-	if c.SNI == nil && c.TLSVariant == "" && (len(ts) == 0 || ts[len(ts)-1].port != 443) {
+	if c.SNI == nil && c.TLSVariant == "" && (len(ts) == 0 || (ts[len(ts)-1].port != 443 && ts[len(ts)-1].port != 80)) {
 		return helloPlan{pieces: [][]byte{[]byte(probe)}}, false
 	}
 	name := ""
@@ -59,6 +60,9 @@ func (w *world) tunnel(ctx context.Context, c *testCase, conn *client, info sess
 
 // relayed waits for the payload to come back, and judges.
 func (w *world) relayed(ctx context.Context, c *testCase, conn *client, info sessionInfo, payload []byte, o *outcome) error {
+	if isRequest(payload) {
+		return exchanged(conn, o)
+	}
 	got := make([]byte, len(payload))
 	_ = conn.SetReadDeadline(time.Now().Add(wait))
 	n, err := io.ReadFull(conn.r, got)
@@ -93,6 +97,25 @@ func (w *world) relayed(ctx context.Context, c *testCase, conn *client, info ses
 		return w.revoke(ctx, c, conn, info, o)
 	}
 	o.add(allow, "relayed")
+	return nil
+}
+
+// isRequest reports whether a tunnel's payload is plain HTTP.
+func isRequest(payload []byte) bool {
+	line, _, _ := bytes.Cut(payload, []byte("\r\n"))
+	return bytes.HasSuffix(line, []byte(" HTTP/1.1")) || bytes.HasSuffix(line, []byte(" HTTP/1.0"))
+}
+
+// exchanged judges the answer to a plain request inside a tunnel.
+func exchanged(conn *client, o *outcome) error {
+	o.tunnel = true
+	resp, err := conn.read(http.MethodGet, nil)
+	if err != nil {
+		o.add(deny, "the tunnel was opened, then %s", lost(err))
+		return nil
+	}
+	v, how := classify(resp)
+	o.add(v, "inside the tunnel: %s", how)
 	return nil
 }
 
