@@ -11,7 +11,7 @@ import (
 // Header fields of every answer that the proxy makes itself. They are taken off
 // what an upstream answers, so that only the proxy can say them.
 const (
-	decisionField = "Postern-Decision" // "denied", "allowed" (and failed), "malformed"
+	decisionField = "Postern-Decision" // "denied", "allowed" (and failed), "malformed", "none" (turned away unread)
 	reasonField   = "Postern-Reason"   // a stable word
 )
 
@@ -85,6 +85,19 @@ func malformedReply(err error) reply {
 		decision: "malformed",
 		reason:   "malformed",
 		body:     "Postern could not read this request: " + strings.TrimPrefix(text, "read request: ") + ".\nNothing was looked up or connected to.\n",
+		close:    true,
+	}
+}
+
+// tooManyReply turns a client away before anything of it was read.
+func tooManyReply() reply {
+	const sentence = "too many connections are open"
+	return reply{
+		status:   http.StatusServiceUnavailable,
+		phrase:   sentence,
+		decision: "none",
+		reason:   "too_many_connections",
+		body:     "Postern cannot take this connection: " + sentence + " in this session or on this host.\nClose some and try again; the policy is not in the way.\n",
 		close:    true,
 	}
 }

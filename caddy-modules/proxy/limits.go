@@ -31,7 +31,10 @@ type Limits struct {
 	// more is refused. Default 16 KiB.
 	HelloSize int
 	// Conns is how many client connections one Server serves at a time; more
-	// are closed at once. Default 16384.
+	// are turned away. Default 16384, and no more than half of what the
+	// descriptors of the process allow for all of them (see seats), so that no
+	// session can take what the others live on. What is left for the process
+	// holds whatever is set here.
 	Conns int
 }
 
@@ -56,7 +59,7 @@ func (l Limits) withDefaults() Limits {
 	l.RequestLine = orCount(l.RequestLine, 8<<10)
 	l.HeaderBlock = orCount(l.HeaderBlock, 32<<10)
 	l.HelloSize = orCount(l.HelloSize, 16<<10)
-	l.Conns = orCount(l.Conns, 16384)
+	l.Conns = orCount(l.Conns, min(16384, int(allSeats().most/2)))
 	// The buffers that hold heads and hellos have one size; no setting may
 	// outgrow them.
 	l.RequestLine = min(l.RequestLine, largeSize/4)

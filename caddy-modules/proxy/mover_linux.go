@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"net"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -151,7 +152,10 @@ type pipe struct {
 // is closed: descriptors are scarcer than the time to make a pipe.
 var pipes = make(chan *pipe, 16)
 
-// getPipe gives nil when the process has no descriptors left.
+// openPipes counts those there are, in the channel or not.
+var openPipes atomic.Int64
+
+// getPipe gives nil when the process has no descriptors left for it.
 func getPipe() *pipe {
 	select {
 	case p := <-pipes:
@@ -159,7 +163,12 @@ func getPipe() *pipe {
 	default:
 	}
 	var fds [2]int
+	if openPipes.Add(1) > allSeats().pipes {
+		openPipes.Add(-1)
+		return nil
+	}
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		openPipes.Add(-1)
 		return nil
 	}
 	// More than the 64 KiB of default halves the calls for bulk. Refused for
@@ -181,4 +190,5 @@ func putPipe(p *pipe) {
 	}
 	_ = unix.Close(p.r)
 	_ = unix.Close(p.w)
+	openPipes.Add(-1)
 }

@@ -45,6 +45,8 @@ type Server struct {
 	cancel context.CancelFunc
 	log    *slog.Logger
 	count  counters
+	seats  *seats       // of the process
+	warned atomic.Int64 // when the log was last told of connections turned away
 	wg     sync.WaitGroup
 
 	mu        sync.Mutex
@@ -62,12 +64,12 @@ type counters struct {
 // ServeHTTP serves the HTTP proxy on ln until ln is closed or Close is called,
 // and gives nil then; any other error of the listener is returned. It closes ln.
 func (s *Server) ServeHTTP(ln net.Listener) error {
-	return s.serve(ln, (*flow).serveHTTP)
+	return s.serve(ln, (*flow).serveHTTP, tooManyHTTP)
 }
 
 // ServeSOCKS serves the SOCKS5 proxy, like ServeHTTP.
 func (s *Server) ServeSOCKS(ln net.Listener) error {
-	return s.serve(ln, (*flow).serveSOCKS)
+	return s.serve(ln, (*flow).serveSOCKS, tooManySOCKS)
 }
 
 func (s *Server) init() {
@@ -80,10 +82,13 @@ func (s *Server) init() {
 		}
 		s.listeners = make(map[net.Listener]struct{})
 		s.flows = make(map[*flow]struct{})
+		if s.seats == nil {
+			s.seats = allSeats()
+		}
 	})
 }
 
-func (s *Server) serve(ln net.Listener, handle func(*flow)) error {
+func (s *Server) serve(ln net.Listener, handle func(*flow), tooMany []byte) error {
 	s.init()
 	defer func() { _ = ln.Close() }()
 	s.mu.Lock()
@@ -107,7 +112,7 @@ func (s *Server) serve(ln net.Listener, handle func(*flow)) error {
 		switch {
 		case err == nil:
 			pause = 0
-			s.start(conn, handle)
+			s.start(conn, handle, tooMany)
 		case s.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return nil
 		case !passes(err):
@@ -140,27 +145,28 @@ func passes(err error) bool {
 	return false
 }
 
-func (s *Server) start(conn net.Conn, handle func(*flow)) {
+func (s *Server) start(conn net.Conn, handle func(*flow), tooMany []byte) {
 	f := &flow{s: s, client: conn}
 	f.in.conn = conn
 	s.mu.Lock()
-	if s.closed || len(s.flows) >= s.limits.Conns {
-		closed := s.closed
+	if s.closed {
 		s.mu.Unlock()
 		_ = conn.Close()
-		if !closed {
-			s.count.overflow.Add(1)
-			s.log.Warn("too many connections, one was closed", slog.Int("limit", s.limits.Conns))
-		}
+		return
+	}
+	s.wg.Add(1)
+	if len(s.flows) >= s.limits.Conns || !s.seats.take() {
+		s.mu.Unlock()
+		s.turnAway(conn, tooMany)
 		return
 	}
 	s.flows[f] = struct{}{}
-	s.wg.Add(1)
 	s.mu.Unlock()
 	s.count.conns.Add(1)
 	s.count.openConns.Add(1)
 	go func() {
 		defer s.wg.Done()
+		defer s.seats.give()
 		f.run(handle)
 		s.mu.Lock()
 		delete(s.flows, f)

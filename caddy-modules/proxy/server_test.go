@@ -136,25 +136,6 @@ func TestServerAcceptErrors(t *testing.T) {
 	}
 }
 
-func TestServerConnLimit(t *testing.T) {
-	limits := quick
-	limits.Conns = 2
-	b := newLab(t, []string{"a.example 22"}, withLimits(limits))
-	first, second := b.tunnel("a.example:22"), b.tunnel("a.example:22")
-	third := b.connectTo(b.http)
-	if got := third.expectEnd(); got != "" {
-		t.Errorf("%q", got)
-	}
-	if s := b.srv.Stats(); s.Overflow != 1 || s.OpenTunnels != 2 {
-		t.Errorf("%+v", s)
-	}
-	_ = first.Close()
-	await(t, "the slot", func() bool { return b.srv.Stats().OpenConns == 1 })
-	b.tunnel("a.example:22")
-	second.send("x")
-	second.expect("x")
-}
-
 func TestServerRecheck(t *testing.T) {
 	b := newLab(t, []string{"a.example 22", "c.example 22 80", "93.184.216.34"}, withOrigin(newOrigin(t, echo)))
 	stays, goes, literal := b.tunnel("a.example:22"), b.tunnel("c.example:22"), b.tunnel("93.184.216.34:80")
