@@ -158,6 +158,12 @@ func isHost(text string) bool {
 	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == ""
 }
 
+// How git-config(1) quotes the names of sections and values.
+var (
+	quoteName  = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	quoteValue = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\b", `\b`)
+)
+
 // writer writes the syntax of git-config(1).
 type writer struct {
 	strings.Builder
@@ -167,7 +173,7 @@ type writer struct {
 func (w *writer) section(name, sub string) {
 	w.pending = "[" + name + "]\n"
 	if sub != "" {
-		w.pending = "[" + name + " \"" + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(sub) + "\"]\n"
+		w.pending = "[" + name + " \"" + quoteName.Replace(sub) + "\"]\n"
 	}
 }
 
@@ -183,6 +189,5 @@ func (w *writer) empty(key string) { w.line(key, "") }
 func (w *writer) line(key, value string) {
 	w.WriteString(w.pending)
 	w.pending = ""
-	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\b", `\b`).Replace(value)
-	fmt.Fprintf(w, "\t%s = \"%s\"\n", key, quoted)
+	w.WriteString("\t" + key + " = \"" + quoteValue.Replace(value) + "\"\n")
 }
