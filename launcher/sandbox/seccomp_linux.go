@@ -19,8 +19,9 @@ var families = []uint32{unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
 // again, to any path (SOCK_RAW is another name for the same).
 var pairTypes = []uint32{unix.SOCK_STREAM, unix.SOCK_SEQPACKET}
 
-// ttyInjections put bytes into a terminal's input, for whoever reads it next.
-var ttyInjections = []uint32{unix.TIOCSTI, unix.TIOCLINUX}
+// ttyInjections put bytes into a terminal's input, for whoever reads it next, or another
+// line discipline under it, which loads a kernel module and can leave it dead.
+var ttyInjections = []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD}
 
 // denied is a system call that a run may not make, and what it gets instead. ENOSYS
 // is for those that programs know how to do without.

@@ -74,6 +74,7 @@ func TestFilter(t *testing.T) {
 		{"TIOCSTI", call{nr: unix.SYS_IOCTL, args: [6]uint64{0, unix.TIOCSTI}}, refused(unix.EPERM)},
 		{"TIOCSTI with upper bits, which the kernel drops", call{nr: unix.SYS_IOCTL, args: [6]uint64{0, 0xdead00000000 | unix.TIOCSTI}}, refused(unix.EPERM)},
 		{"TIOCLINUX", call{nr: unix.SYS_IOCTL, args: [6]uint64{0, unix.TIOCLINUX}}, refused(unix.EPERM)},
+		{"TIOCSETD", call{nr: unix.SYS_IOCTL, args: [6]uint64{0, unix.TIOCSETD}}, refused(unix.EPERM)},
 		{"TCGETS", call{nr: unix.SYS_IOCTL, args: [6]uint64{0, unix.TCGETS}}, allow},
 		{"ioctl on descriptor TIOCSTI", call{nr: unix.SYS_IOCTL, args: [6]uint64{unix.TIOCSTI, unix.TCGETS}}, allow},
 	}
