@@ -12,6 +12,12 @@
 // Plan orders every mount by depth, parents first, because bubblewrap applies its
 // options left to right and a parent mounted late opens what a child had closed.
 //
+// Mounts hold what exists. The names by which a git directory redirects git are a closed
+// set, so Start makes those that are missing, as placeholders that change nothing for
+// git, and the last run in that directory removes them. A launcher that is killed leaves
+// them; the next run that may write the folder removes them. Other names that did not
+// exist (.env*, a new .git) can be made, and Inspect judges them when the run has ended.
+//
 // On Linux there are two processes of ours. The launcher stays outside. The other,
 // Init, is the same binary, bound read-only into the sandbox, and its PID 1: it
 // makes the two listeners inside the new network namespace and hands them out over

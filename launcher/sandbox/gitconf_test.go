@@ -88,7 +88,7 @@ func FuzzParseConfig(f *testing.F) {
 			return // git does not take it at all
 		}
 		var want []setting
-		for _, entry := range strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		for entry := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 			if key, value, _ := strings.Cut(entry, "\n"); key != "" {
 				want = append(want, setting{key, value})
 			}

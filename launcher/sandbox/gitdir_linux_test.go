@@ -180,8 +180,18 @@ func TestPlaceholdersOfAKilledLauncher(t *testing.T) {
 		t.Error("no placeholder was left; this test shows nothing")
 	}
 	for _, args := range [][]string{
-		{"status", "--porcelain"}, {"add", "-A", "--", ".", ":!a", ":!linked"}, {"commit", "-q", "--allow-empty", "-m", "x"}, {"log", "-1"}, {"worktree", "list"}, {"fsck"},
-		{"gc", "-q"}, {"submodule", "status"}, {"config", "core.x", "y"}, {"config", "--unset", "core.x"}, {"branch", "b"}, {"fetch", "-q", w.home + "/other"},
+		{"status", "--porcelain"},
+		{"add", "-A", "--", ".", ":!a", ":!linked"},
+		{"commit", "-q", "--allow-empty", "-m", "x"},
+		{"log", "-1"},
+		{"worktree", "list"},
+		{"fsck"},
+		{"gc", "-q"},
+		{"submodule", "status"},
+		{"config", "core.x", "y"},
+		{"config", "--unset", "core.x"},
+		{"branch", "b"},
+		{"fetch", "-q", w.home + "/other"},
 	} {
 		git(t, w.tree, args...)
 	}

@@ -67,8 +67,16 @@ func TestRootsThatAreProtectedNames(t *testing.T) {
 		root     string
 		writable bool
 	}{
-		{"w/.vscode", false}, {"w/.vscode/sub", false}, {"w/.git/hooks", false}, {"w/.npmrc", false}, {"w/.git/config", false},
-		{"w/.git/info/attributes", false}, {"w/.claude/hooks", false}, {"w/.claude/notes", true}, {"w/.env/lib", true}, {"w/.git/refs", true},
+		{"w/.vscode", false},
+		{"w/.vscode/sub", false},
+		{"w/.git/hooks", false},
+		{"w/.npmrc", false},
+		{"w/.git/config", false},
+		{"w/.git/info/attributes", false},
+		{"w/.claude/hooks", false},
+		{"w/.claude/notes", true},
+		{"w/.env/lib", true},
+		{"w/.git/refs", true},
 	} {
 		f := gather(t, &Profile{Binds: []Bind{{Path: base + "/" + tc.root}, {Path: base + "/w", ReadOnly: true}}, Home: "/home/u", Dir: base + "/w"})
 		for _, r := range granted(f) {
