@@ -101,6 +101,7 @@ type Stats struct {
 	Malformed   int64 // refusals of requests that could not be read
 	Failed      int64 // allowed, but the upstream could not be reached
 	Overflow    int64 // connections turned away because there were too many
+	Unadmitted  int64 // connections closed because of Server.Admit
 	BytesUp     int64 // content bytes from clients, of what has ended
 	BytesDown   int64 // content bytes to clients, of what has ended
 }

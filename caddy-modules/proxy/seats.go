@@ -64,16 +64,21 @@ var (
 // live on the reserve. Who comes then is closed without a word.
 const maxLeaving = 16
 
+// warn logs once a second at most what is brought about from outside: a client
+// that tries again and again must not fill the log.
+func (s *Server) warn(message string, attrs ...slog.Attr) {
+	now := time.Now().UnixNano()
+	if last := s.warned.Load(); now-last > int64(time.Second) && s.warned.CompareAndSwap(last, now) {
+		s.log.LogAttrs(s.ctx, slog.LevelWarn, message, attrs...)
+	}
+}
+
 // turnAway tells a client why it is not served. The caller has added it to s.wg.
 func (s *Server) turnAway(conn net.Conn, words []byte) {
 	s.count.overflow.Add(1)
-	// A client that tries again and again must not fill the log as well.
-	now := time.Now().UnixNano()
-	if last := s.warned.Load(); now-last > int64(time.Second) && s.warned.CompareAndSwap(last, now) {
-		s.log.Warn("too many connections, some are turned away",
-			slog.Int("session_limit", s.limits.Conns), slog.Int64("process_limit", s.seats.most),
-			slog.Int64("process_open", s.seats.taken.Load()), slog.Int64("turned_away", s.count.overflow.Load()))
-	}
+	s.warn("too many connections, some are turned away",
+		slog.Int("session_limit", s.limits.Conns), slog.Int64("process_limit", s.seats.most),
+		slog.Int64("process_open", s.seats.taken.Load()), slog.Int64("turned_away", s.count.overflow.Load()))
 	if s.seats.leaving.Add(1) > maxLeaving {
 		s.seats.leaving.Add(-1)
 		_ = conn.Close()

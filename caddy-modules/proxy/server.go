@@ -33,6 +33,11 @@ type Server struct {
 	// Local names targets that are answered in process, before any policy: the
 	// git gateway. The connection is used for one request or tunnel. May be nil.
 	Local func(policy.Target) (dial func(context.Context) (net.Conn, error), ok bool)
+	// Admit is asked about each client connection before anything of it is
+	// read. An error closes it without a word: who may not come in is told
+	// nothing. For listeners that others than their session can reach. May be
+	// nil.
+	Admit func(net.Conn) error
 	// SNI is what becomes of a foreign ClientHello.
 	SNI SNIMode
 	// Log gets what no Record tells: malformed requests at debug level, trouble
@@ -46,7 +51,7 @@ type Server struct {
 	log    *slog.Logger
 	count  counters
 	seats  *seats       // of the process
-	warned atomic.Int64 // when the log was last told of connections turned away
+	warned atomic.Int64 // when the log was last told of connections not served
 	wg     sync.WaitGroup
 
 	mu        sync.Mutex
@@ -57,7 +62,7 @@ type Server struct {
 
 type counters struct {
 	conns, openConns, tunnels, openTunnels, requests atomic.Int64
-	denied, malformed, failed, overflow              atomic.Int64
+	denied, malformed, failed, overflow, unadmitted  atomic.Int64
 	up, down                                         atomic.Int64
 }
 
@@ -167,12 +172,30 @@ func (s *Server) start(conn net.Conn, handle func(*flow), tooMany []byte) {
 	go func() {
 		defer s.wg.Done()
 		defer s.seats.give()
-		f.run(handle)
+		if s.admits(conn) {
+			f.run(handle)
+		}
 		s.mu.Lock()
 		delete(s.flows, f)
 		s.mu.Unlock()
 		s.count.openConns.Add(-1)
 	}()
+}
+
+// admits asks Admit, and closes a connection that may not come in. It runs in the
+// connection's own goroutine: whoever accepts must not wait for it.
+func (s *Server) admits(conn net.Conn) bool {
+	if s.Admit == nil {
+		return true
+	}
+	err := s.Admit(conn)
+	if err == nil {
+		return true
+	}
+	s.count.unadmitted.Add(1)
+	s.warn("a connection was not admitted", slog.String("error", printable(err.Error())), slog.Int64("so_far", s.count.unadmitted.Load()))
+	reset(conn)
+	return false
 }
 
 // Recheck judges everything that is open by the policy in force: tunnels and
@@ -230,6 +253,7 @@ func (s *Server) Stats() Stats {
 		Malformed:   c.malformed.Load(),
 		Failed:      c.failed.Load(),
 		Overflow:    c.overflow.Load(),
+		Unadmitted:  c.unadmitted.Load(),
 		BytesUp:     c.up.Load(),
 		BytesDown:   c.down.Load(),
 	}
