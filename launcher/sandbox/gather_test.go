@@ -309,16 +309,16 @@ func TestUnreadableFolders(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root reads everything")
 	}
-	base := tree(t, "w/closed/.npmrc", "w/r/.git/HEAD", "w/f")
-	for path, mode := range map[string]os.FileMode{"w/closed": 0, "w/r/.git": 0o400} {
+	base := tree(t, "w/closed/.npmrc", "w/r/.git/HEAD", "w/z/.git/HEAD", "w/f")
+	for path, mode := range map[string]os.FileMode{"w/closed": 0, "w/r/.git": 0o400, "w/z/.git": 0} {
 		if err := os.Chmod(filepath.Join(base, path), mode); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.Chmod(filepath.Join(base, path), 0o700) })
 	}
 	f := gather(t, &Profile{Binds: []Bind{{Path: base + "/w"}}, Home: "/home/u"})
-	if got, want := deniedIn(f, base, Hide), []string{"w/closed", "w/r/.git"}; !slices.Equal(got, want) || len(f.Warnings) != 2 {
-		t.Errorf("hidden %q, want %q; warnings %q", got, want, f.Warnings)
+	if got, want := deniedIn(f, base, Hide), []string{"w/closed", "w/r/.git", "w/z/.git"}; !slices.Equal(got, want) || len(f.Warnings) != 3 || len(f.gits) != 0 {
+		t.Errorf("hidden %q, want %q; warnings %q, git directories %q", got, want, f.Warnings, f.gits)
 	}
 	_, err := Gather(&Profile{Binds: []Bind{{Path: base + "/w/closed"}}, Home: "/home/u"})
 	refusal(t, err, ReasonBind)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -181,7 +182,6 @@ func (s *scanner) entry(path string, e fs.DirEntry, at place) (done bool) {
 
 // gitDir notes a git directory and the names of the closed set that it has.
 func (s *scanner) gitDir(g gitDir) {
-	s.gits = append(s.gits, g)
 	for _, name := range closedGit {
 		path := filepath.Join(g.path, name)
 		info, err := os.Lstat(path)
@@ -189,10 +189,13 @@ func (s *scanner) gitDir(g gitDir) {
 		case err == nil:
 			s.add(path, info.Mode(), g.path)
 		case errors.Is(err, fs.ErrPermission) && !foreign(g.path):
-			s.closed = append(s.closed, g.path)
+			if !slices.Contains(s.closed, g.path) {
+				s.closed = append(s.closed, g.path)
+			}
 			return
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.ENAMETOOLONG):
 			s.fail(err)
 		}
 	}
+	s.gits = append(s.gits, g)
 }
