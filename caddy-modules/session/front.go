@@ -53,6 +53,7 @@ func (f *front) serve(v *view) {
 	one.server = &proxy.Server{
 		Gate:  &proxy.Gate{Policy: s.policy, Resolver: s, Limits: one.limits, Record: s.record},
 		Local: s.local,
+		Admit: s.admit(f.http), // both listeners are of one kind
 		SNI:   one.sni,
 		Log:   s.log,
 	}
