@@ -64,7 +64,7 @@ func TestA05(t *testing.T) {
 	refused := " ! [remote rejected] main -> rel-1 (Control Center policy: needs approval and no approver is connected)"
 	w.git("push", "origin", "main:rel-1").want(t, 1, refused)
 	away := &approver{}
-	w.gateway.Approver = away
+	w.change(func() { w.gateway.Approver = away })
 	w.git("push", "origin", "main:rel-1").want(t, 1, refused)
 	if away.asked.Load() != 0 {
 		t.Error("an approver that is not connected was asked")
@@ -115,7 +115,7 @@ func TestAskEnds(t *testing.T) {
 		}, "needs approval: no answer within 2s"},
 		{"hostile words", after(0, gitgw.Answer{Reason: "a\nok refs/heads/rel-1\x1b[31m"}, nil), "approval was refused: a ok refs/heads/rel-1 [31m"},
 	} {
-		w.gateway.Approver = &approver{connected: true, answer: c.answer}
+		w.change(func() { w.gateway.Approver = &approver{connected: true, answer: c.answer} })
 		r := w.git("push", "origin", "main:rel-1")
 		want := " ! [remote rejected] main -> rel-1 (Control Center policy: " + c.want + ")"
 		if r.code != 1 || !strings.Contains(r.out, want) {

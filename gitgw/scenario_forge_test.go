@@ -148,12 +148,7 @@ func TestI07(t *testing.T) {
 
 func TestJ01(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, allowAll, func(w *world) {
-		w.hub.Install(fakegithub.Installation{ID: 1001, Account: "someone-else"})
-	})
-	// The app leaves the account: only acme's installation goes.
-	w.hub.SetFaults(fakegithub.Faults{})
-	w.gateway.Minter = w.appOf("nobody/else")
+	w := newWorld(t, allowAll, func(w *world) { w.gateway.Minter = w.appOf("nobody/else") })
 	w.git("push", "origin", "main:feat").want(t, 1,
 		" ! [remote rejected] main -> feat (Control Center: no push token: the GitHub App is not installed on acme/app)")
 	w.wantRef("refs/heads/feat", "")
@@ -261,9 +256,11 @@ func TestMintReasons(t *testing.T) {
 		{"no minter", func() { w.gateway.Minter = nil }, "no push token: no token source is configured"},
 		{"static without a token", func() { w.gateway.Minter = mint.NewStatic("", "r") }, "no push token: no push token is configured"},
 	} {
-		w.gateway.Limits.Retry = []time.Duration{time.Millisecond}
 		w.hub.SetFaults(fakegithub.Faults{})
-		c.set()
+		w.change(func() {
+			w.gateway.Limits.Retry = []time.Duration{time.Millisecond}
+			c.set()
+		})
 		r := w.git("push", "origin", "main:x")
 		if r.code != 1 || !strings.Contains(r.out, c.want) || strings.Contains(r.out, "Everything up-to-date") || !strings.Contains(r.out, "[remote rejected]") {
 			t.Errorf("%s: exit %d, want %q in\n%s", c.name, r.code, c.want, r.out)
@@ -277,7 +274,7 @@ func TestForgeDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, allowAll)
 	body := w.creation("refs/heads/x")
-	w.gateway.Minter = mint.NewStatic("static-write-token", "static-read-token")
+	w.change(func() { w.gateway.Minter = mint.NewStatic("static-write-token", "static-read-token") })
 	_ = w.hub.Close()
 	w.git("push", "origin", "main:x").want(t, 128, "remote: Control Center: github.com cannot be reached")
 	if got := readAll(t, w.post(body, nil)); !strings.Contains(got, "ng refs/heads/x Control Center: github.com cannot be reached") {

@@ -1,6 +1,7 @@
 package gitgw_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -48,12 +49,12 @@ func (f *failing) Read([]byte) (int, error) { return 0, f.err }
 func TestUpstreamDies(t *testing.T) {
 	t.Parallel()
 	const result = "application/x-git-receive-pack-result"
+	spoiler := &trouble{RoundTripper: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
 	w := newWorld(t, allowAll, func(w *world) {
 		w.gateway.Limits.Upstream = 2 * time.Second
+		w.gateway.Transport = spoiler
 	})
 	w.commitBlob(4 << 20)
-	spoiler := &trouble{RoundTripper: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
-	w.gateway.Transport = spoiler
 	all := func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 	some := func(r *http.Request) { _, _ = io.CopyN(io.Discard, r.Body, 1<<20) }
 	unpacked := pkt("\x01" + pkt("unpack ok\n"))
@@ -64,12 +65,18 @@ func TestUpstreamDies(t *testing.T) {
 		outcome gitgw.Outcome
 		cut     bool // the connection is aborted, which git words itself
 	}{
-		{"before the first byte", func(*http.Request) (*http.Response, error) { return nil, errReset },
-			"[remote rejected] main -> x (Control Center: github.com ended the connection)", gitgw.Failed, false},
-		{"in mid pack", func(r *http.Request) (*http.Response, error) { some(r); return nil, errReset },
-			"[remote rejected] main -> x (Control Center: github.com ended the connection)", gitgw.Failed, false},
-		{"after the pack", func(r *http.Request) (*http.Response, error) { all(r); return nil, errReset },
-			"[remote rejected] main -> x (Control Center: github.com ended the connection; fetch to see whether the push arrived)", gitgw.Unknown, false},
+		{
+			"before the first byte", func(*http.Request) (*http.Response, error) { return nil, errReset },
+			"[remote rejected] main -> x (Control Center: github.com ended the connection)", gitgw.Failed, false,
+		},
+		{
+			"in mid pack", func(r *http.Request) (*http.Response, error) { some(r); return nil, errReset },
+			"[remote rejected] main -> x (Control Center: github.com ended the connection)", gitgw.Failed, false,
+		},
+		{
+			"after the pack", func(r *http.Request) (*http.Response, error) { all(r); return nil, errReset },
+			"[remote rejected] main -> x (Control Center: github.com ended the connection; fetch to see whether the push arrived)", gitgw.Unknown, false,
+		},
 		{"502 at once", func(*http.Request) (*http.Response, error) {
 			return answerWith(502, "text/plain", "upstream sad\nmore", nil), nil
 		}, "[remote rejected] main -> x (Control Center: github.com answered 502: upstream sad)", gitgw.Failed, false},
@@ -92,8 +99,10 @@ func TestUpstreamDies(t *testing.T) {
 			some(r)
 			return answerWith(200, result, "", errReset), nil
 		}, "[remote rejected] main -> x (Control Center: github.com broke off before it had the whole push)", gitgw.Failed, false},
-		{"200 and a clean end", func(r *http.Request) (*http.Response, error) { all(r); return answerWith(200, result, "", nil), nil },
-			"[remote failure]  main -> x (remote failed to report status)", gitgw.Unknown, false},
+		{
+			"200 and a clean end", func(r *http.Request) (*http.Response, error) { all(r); return answerWith(200, result, "", nil), nil },
+			"[remote failure]  main -> x (remote failed to report status)", gitgw.Unknown, false,
+		},
 		{"200, half a report, a clean end", func(r *http.Request) (*http.Response, error) {
 			all(r)
 			return answerWith(200, result, unpacked, nil), nil
@@ -110,17 +119,19 @@ func TestUpstreamDies(t *testing.T) {
 			all(r)
 			return answerWith(200, result, pkt("\x03fatal: out of disk\n"), nil), nil
 		}, "remote: fatal: out of disk", gitgw.Unknown, false},
-		{"silence", func(r *http.Request) (*http.Response, error) {
-			all(r)
-			<-r.Context().Done()
-			return nil, r.Context().Err()
+		{
+			"silence", func(r *http.Request) (*http.Response, error) {
+				all(r)
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			},
+			"[remote rejected] main -> x (Control Center: github.com did not answer in time; fetch to see whether the push arrived)", gitgw.Unknown, false,
 		},
-			"[remote rejected] main -> x (Control Center: github.com did not answer in time; fetch to see whether the push arrived)", gitgw.Unknown, false},
 	} {
 		w.mu.Lock()
 		w.records = nil
 		w.mu.Unlock()
-		spoiler.spoil = c.spoil
+		w.change(func() { spoiler.spoil = c.spoil })
 		started := time.Now()
 		r := w.git("push", "origin", "main:x")
 		if r.code != 1 || !strings.Contains(r.out, c.want) || !c.cut && strings.Contains(r.out, "Everything up-to-date") {
@@ -151,9 +162,10 @@ func TestReadTokenExpired(t *testing.T) {
 // forge's 404.
 func TestNoTokenToList(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, allowAll)
-	w.caller.ReadToken = nil
-	w.gateway.Minter = w.appOf("nobody/else")
+	w := newWorld(t, allowAll, func(w *world) {
+		w.gateway.Minter = w.appOf("nobody/else")
+		w.caller.ReadToken = func(context.Context, gitgw.Repo) (gitgw.Token, bool) { return gitgw.Token{}, false }
+	})
 	w.git("push", "origin", "main:x").want(t, 128, "remote: Control Center: no token to list acme/app: the GitHub App is not installed on acme/app")
 	if r := w.record(); r.Outcome != gitgw.Failed {
 		t.Errorf("%+v", r)
@@ -174,13 +186,15 @@ func TestStaticToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.staticToken = token
-	w.gateway.Minter = mint.NewStatic(token, "")
+	w.change(func() { w.gateway.Minter = mint.NewStatic(token, "") })
 	w.git("push", "origin", "main:s").want(t, 0, "main -> s")
 	if made, _ := w.hub.Token(token); made.Revoked() || made.Uses != 2 {
 		t.Errorf("%+v", made)
 	}
-	w.gateway.Minter = mint.NewStatic("not-a-token-of-this-forge", "")
-	w.gateway.Limits.Retry = []time.Duration{time.Millisecond, time.Millisecond}
+	w.change(func() {
+		w.gateway.Minter = mint.NewStatic("not-a-token-of-this-forge", "")
+		w.gateway.Limits.Retry = []time.Duration{time.Millisecond, time.Millisecond}
+	})
 	w.git("push", "origin", "main:s2").want(t, 1,
 		"remote: Control Center: waiting for github.com to accept the new token",
 		"(Control Center: github.com answered 401: Invalid username or token.")

@@ -41,6 +41,8 @@ type world struct {
 
 	staticToken string // one that outlives its push on purpose
 
+	serving sync.RWMutex // held while the gateway serves; see change
+
 	mu      sync.Mutex
 	records []gitgw.Push
 	outputs strings.Builder // everything git printed
@@ -182,6 +184,8 @@ func (w *world) serve() {
 		ReadHeaderTimeout: time.Minute,
 		ErrorLog:          slog.NewLogLogger(slog.NewTextHandler(w.log, nil), slog.LevelError),
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			w.serving.RLock()
+			defer w.serving.RUnlock()
 			w.conns.note(r)
 			r = r.WithContext(gitgw.WithCaller(r.Context(), w.caller))
 			if len(w.strip) > 0 && r.Method == http.MethodGet {
@@ -202,6 +206,13 @@ func (w *world) serve() {
 		_ = w.gateway.Close()
 	})
 	w.url = "http://" + listener.Addr().String() + "/"
+}
+
+// change alters the gateway between two pushes, when it serves none.
+func (w *world) change(f func()) {
+	w.serving.Lock()
+	defer w.serving.Unlock()
+	f()
 }
 
 // serveStripped leaves capabilities out of the advertisement, which is how real
