@@ -1,9 +1,6 @@
 package proxy
 
-import (
-	"bytes"
-	"strings"
-)
+import "bytes"
 
 // inside is a tunnel to port 80 of a name. Clients reach http:// through it:
 // undici, which is in node, always does, and every client of a SOCKS proxy. Its
@@ -91,10 +88,10 @@ func mayBeHTTP(b []byte) bool {
 	case n == 0 || n > maxMethod || b[n] != ' ':
 		return false
 	}
-	end := bytes.IndexByte(b, '\n')
-	if end < 0 {
+	line, _, ended := bytes.Cut(b, []byte("\n"))
+	if !ended {
 		return true
 	}
-	line := strings.TrimSuffix(string(b[:end]), "\r")
-	return strings.HasSuffix(line, " HTTP/1.1") || strings.HasSuffix(line, " HTTP/1.0")
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	return bytes.HasSuffix(line, []byte(" HTTP/1.1")) || bytes.HasSuffix(line, []byte(" HTTP/1.0"))
 }

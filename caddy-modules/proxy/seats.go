@@ -37,7 +37,7 @@ var allSeats = sync.OnceValue(func() *seats {
 // forge, files. A sixteenth is for pipes, and the rest for connections.
 func newSeats(descriptors uint64) *seats {
 	const least, few, many = 16, 128, 1 << 20
-	n := int64(min(descriptors, many)) //nolint:gosec // bounded right here
+	n := int64(min(descriptors, many))
 	reserve := min(max(n/8, few), 1024)
 	pipes := n / 32
 	return &seats{most: max((n-reserve-2*pipes)/2, least), pipes: pipes}

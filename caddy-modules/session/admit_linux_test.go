@@ -44,7 +44,7 @@ func askAs(t *testing.T, uid uint32, addr string) string {
 		t.Fatal(err)
 	}
 	defer self.Close()
-	cmd := exec.CommandContext(t.Context(), "/proc/self/fd/3", "-test.run=^TestAPISessionServesItsOwner$") //nolint:gosec // this very program
+	cmd := exec.CommandContext(t.Context(), "/proc/self/fd/3", "-test.run=^TestAPISessionServesItsOwner$")
 	cmd.Dir, cmd.ExtraFiles = "/", []*os.File{self}
 	cmd.Env = []string{askAsked + "=" + addr}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}

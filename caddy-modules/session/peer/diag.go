@@ -39,7 +39,7 @@ const (
 func question(p pair, seq uint32) []byte {
 	b := make([]byte, headerSize+askSize)
 	n := binary.NativeEndian
-	n.PutUint32(b, uint32(len(b)))
+	n.PutUint32(b, headerSize+askSize)
 	n.PutUint16(b[4:], typeByFamily)
 	n.PutUint16(b[6:], flagRequest)
 	n.PutUint32(b[8:], seq)

@@ -112,7 +112,7 @@ func TestOtherUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(ctx, "/proc/self/fd/3", "-test.run=^TestOtherUser$") //nolint:gosec // this very program
+		cmd := exec.CommandContext(ctx, "/proc/self/fd/3", "-test.run=^TestOtherUser$")
 		cmd.Dir, cmd.ExtraFiles = "/", []*os.File{self}
 		cmd.Env = []string{"PEER_TEST_DIAL=" + ln.Addr().String()}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
