@@ -152,6 +152,9 @@ func (r *request) paths(binds, protect, hide []string) error {
 			if err != nil {
 				return fmt.Errorf("find path %s: %w", text, err)
 			}
+			if _, err := os.Lstat(path); err != nil {
+				return fmt.Errorf("%w: what is to be protected or hidden must be there", err)
+			}
 			*list.into = append(*list.into, path)
 		}
 	}

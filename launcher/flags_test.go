@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,7 +43,19 @@ func TestParseRun(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("what is to be protected must be there", func(t *testing.T) {
+		for _, flag := range []string{"--protect", "--hide"} {
+			if _, err := parse(t, flag, "nowhere", "--", "cmd"); err == nil || !strings.Contains(err.Error(), "nowhere") {
+				t.Errorf("%s: %v", flag, err)
+			}
+		}
+	})
 	t.Run("folders", func(t *testing.T) {
+		for _, name := range []string{"p", "h"} {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		r, err := parse(t, "--bind", "a", "--bind", "/b:ro", "--protect", "p", "--hide", "h", "--", "cmd")
 		if err != nil {
 			t.Fatal(err)

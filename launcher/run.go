@@ -143,21 +143,28 @@ func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, 
 	l.signals.forward(func(sig syscall.Signal, group bool) { _ = p.Signal(sig, group) })
 
 	status, err := p.Wait()
-	var changes []sandbox.Change
-	if !l.Quiet {
-		changes = p.Facts().Inspect()
-	}
+	changes := p.Facts().Inspect()
 	cancel()
 	kept.Wait()
-	if err != nil {
+	code := status.ExitCode()
+	var lost *sandbox.OutputError
+	switch {
+	case errors.As(err, &lost):
+		// The command ran; a run whose output was lost has not gone well.
+		l.say.warn("%v", lost)
+		code = max(code, 1)
+	case err != nil:
 		return 0, err
 	}
-	if !l.Quiet {
-		l.say.mu.Lock()
-		defer l.say.mu.Unlock()
-		l.refused.print(l.say.w, changes)
+	l.say.mu.Lock()
+	defer l.say.mu.Unlock()
+	refused := &l.refused
+	if l.Quiet {
+		// What was refused is over; what was planted is still there.
+		refused = new(refusals)
 	}
-	return status.ExitCode(), nil
+	refused.print(l.say.w, changes)
+	return code, nil
 }
 
 // keeper makes the keeper of the listeners.

@@ -191,6 +191,8 @@ func TestRefusals(t *testing.T) {
 		{"neither on nor off", []string{"--network", "maybe"}, nil, []string{"[usage]", "maybe"}},
 		{"the home", []string{"--bind", ".."}, nil, []string{"[bind_refused]", "whole home"}},
 		{"a folder that is not there", []string{"--bind", "none"}, nil, []string{"[bind_missing]", "none"}},
+		{"nothing to protect", []string{"--protect", "none"}, nil, []string{"[usage]", "none", "must be there"}},
+		{"nothing to hide", []string{"--hide", "none"}, nil, []string{"[usage]", "none", "must be there"}},
 		{"the run directory", []string{"--bind", "../../r"}, nil, []string{"[bind_refused]"}},
 		{"bad settings", nil, func(w *world, _ *appliance) { w.write(".config/postern/launcher.yaml", "polcy: x\n", 0o600) }, []string{"[settings_invalid]", `"polcy"`, "launcher.yaml"}},
 	} {

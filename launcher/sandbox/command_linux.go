@@ -39,6 +39,15 @@ func (s *files) data(content string) (int, error) {
 	return n, err
 }
 
+// file opens a file of the host to be read once.
+func (s *files) file(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open %s: %w", path, err)
+	}
+	return s.add(os.NewFile(uintptr(fd), path)), nil //nolint:gosec // a descriptor fits
+}
+
 func (s *files) close() {
 	for _, f := range s.list {
 		_ = f.Close()

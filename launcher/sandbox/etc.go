@@ -19,12 +19,12 @@ const hostname = "postern"
 // nameserver line glibc asks 127.0.0.1, where nobody listens, and says so at once.
 func etcFiles(home string) []Data {
 	return []Data{
-		{"/etc/passwd", passwd(readText("/etc/passwd"), self(home))},
-		{"/etc/group", group(readText("/etc/group"), os.Getgid())},
-		{"/etc/hostname", hostname + "\n"},
-		{"/etc/hosts", "127.0.0.1 localhost " + hostname + "\n::1 localhost ip6-localhost ip6-loopback\n"},
-		{"/etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"},
-		{"/etc/resolv.conf", "# Names are resolved by the proxies: HTTP_PROXY, POSTERN_SOCKS.\noptions timeout:1 attempts:1\n"},
+		{Path: "/etc/passwd", Content: passwd(readText("/etc/passwd"), self(home))},
+		{Path: "/etc/group", Content: group(readText("/etc/group"), os.Getgid())},
+		{Path: "/etc/hostname", Content: hostname + "\n"},
+		{Path: "/etc/hosts", Content: "127.0.0.1 localhost " + hostname + "\n::1 localhost ip6-localhost ip6-loopback\n"},
+		{Path: "/etc/nsswitch.conf", Content: "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"},
+		{Path: "/etc/resolv.conf", Content: "# Names are resolved by the proxies: HTTP_PROXY, POSTERN_SOCKS.\noptions timeout:1 attempts:1\n"},
 	}
 }
 

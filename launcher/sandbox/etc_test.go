@@ -64,7 +64,7 @@ func TestSystemPaths(t *testing.T) {
 	if text, want := strings.Join(got, ","), "open ,big ,link file"; text != want {
 		t.Errorf("mounted %q, want %q", text, want)
 	}
-	if len(f.Etc) != 1 || f.Etc[0].Path != base+"/file" || f.Etc[0].Content != "file\n" {
+	if len(f.Etc) != 1 || f.Etc[0] != (Data{Path: base + "/file", From: base + "/file"}) {
 		t.Errorf("copied %q", f.Etc)
 	}
 }
@@ -79,7 +79,7 @@ func TestCopiedDirectories(t *testing.T) {
 	}
 	if _, err := os.Stat("/etc/profile.d"); err == nil && f.copyDir("/etc/profile.d") {
 		for _, d := range f.Etc {
-			if !strings.HasPrefix(d.Path, "/etc/profile.d/") || d.Content != read(t, d.Path) {
+			if !strings.HasPrefix(d.Path, "/etc/profile.d/") || d.From != d.Path {
 				t.Errorf("copied %q", d)
 			}
 		}

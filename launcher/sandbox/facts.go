@@ -55,10 +55,12 @@ type SystemPath struct {
 	Link string // text of the symlink; empty: a tree
 }
 
-// Data is a small file whose content is given, mode 0444.
+// Data is a small file, mode 0444, whose content is given, or copied from a file of
+// the host.
 type Data struct {
 	Path    string
 	Content string
+	From    string // empty: Content
 }
 
 // Link is a symlink to be made inside.

@@ -24,7 +24,7 @@ const (
 // Mount is one operation of a plan.
 type Mount struct {
 	Op     Op
-	Source string // host path, or the text of a symlink; empty where Op has none
+	Source string // host path, or the text of a symlink; empty where Op has none, or Data
 	Target string
 	Perms  string // octal, for a directory or file that is made
 	Data   string // content, for OpFile
@@ -47,6 +47,7 @@ const (
 // descriptors hands out numbers for content that bubblewrap reads.
 type descriptors interface {
 	data(content string) (fd int, err error)
+	file(path string) (fd int, err error)
 }
 
 // args writes a plan as bubblewrap options.
@@ -60,7 +61,7 @@ func args(plan []Mount, fds descriptors) ([]string, error) {
 		case OpRoBind, OpBind, OpSymlink:
 			out = append(out, string(m.Op), m.Source, m.Target)
 		case OpFile:
-			fd, err := fds.data(m.Data)
+			fd, err := m.content(fds)
 			if err != nil {
 				return nil, fmt.Errorf("prepare %s: %w", m.Target, err)
 			}
@@ -72,4 +73,11 @@ func args(plan []Mount, fds descriptors) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+func (m *Mount) content(fds descriptors) (int, error) {
+	if m.Source != "" {
+		return fds.file(m.Source)
+	}
+	return fds.data(m.Data)
 }

@@ -38,7 +38,7 @@ func base(f *Facts) []Mount {
 		}
 	}
 	for _, d := range f.Etc {
-		add(Mount{Op: OpFile, Data: d.Content, Target: d.Path, Perms: "0444"})
+		add(Mount{Op: OpFile, Source: d.From, Data: d.Content, Target: d.Path, Perms: "0444"})
 	}
 	if f.GitFile != "" {
 		add(Mount{Op: OpSymlink, Source: InnerGit, Target: "/etc/gitconfig"})

@@ -162,7 +162,7 @@ func TestPlan(t *testing.T) {
 func TestBaseIsPrivateAndSealed(t *testing.T) {
 	f := &Facts{
 		System:  []SystemPath{{Path: "/usr"}, {Path: "/bin", Link: "usr/bin"}, {Path: "/etc/ssl/certs"}},
-		Etc:     []Data{{"/etc/passwd", "x"}},
+		Etc:     []Data{{Path: "/etc/passwd", Content: "x"}},
 		Home:    "/home/u",
 		Runtime: "/run/user/7",
 		Exe:     "/opt/postern",
@@ -338,17 +338,18 @@ func TestArgs(t *testing.T) {
 		{Op: OpTmpfs, Target: "/tmp", Perms: "1777"},
 		{Op: OpBind, Source: "/a b", Target: "/a\nb"},
 		{Op: OpFile, Data: "text", Target: "/etc/x", Perms: "0444"},
+		{Op: OpFile, Source: "/etc/y", Target: "/etc/y", Perms: "0444"},
 		{Op: OpSymlink, Source: "--evil", Target: "/l"},
 		{Op: OpRemountRO, Target: "/"},
 	}, &fds)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"--perms", "1777", "--tmpfs", "/tmp", "--bind", "/a b", "/a\nb", "--perms", "0444", "--file", "42", "/etc/x", "--symlink", "--evil", "/l", "--remount-ro", "/"}
+	want := []string{"--perms", "1777", "--tmpfs", "/tmp", "--bind", "/a b", "/a\nb", "--perms", "0444", "--file", "42", "/etc/x", "--perms", "0444", "--file", "43", "/etc/y", "--symlink", "--evil", "/l", "--remount-ro", "/"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
-	if !slices.Equal(fds.contents, []string{"text"}) {
+	if !slices.Equal(fds.contents, []string{"text", "<< /etc/y"}) {
 		t.Errorf("contents %q", fds.contents)
 	}
 	if _, err := args([]Mount{{Op: "--overlay"}}, &fds); err == nil {
@@ -362,3 +363,5 @@ func (f *fakeDescriptors) data(content string) (int, error) {
 	f.contents = append(f.contents, content)
 	return 41 + len(f.contents), nil
 }
+
+func (f *fakeDescriptors) file(path string) (int, error) { return f.data("<< " + path) }

@@ -150,7 +150,7 @@ func (s *stdio) wait() error {
 	s.closeTheirs()
 	s.closeOurs()
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("write the command's output: %w", err)
+		return &OutputError{Err: err}
 	}
 	return nil
 }

@@ -33,12 +33,22 @@ const maxCopied = 256 << 10
 
 // addSystem looks which of them there are. Only what everybody may read is shown: a
 // run started by root would otherwise read what is root's alone.
+//
+// This is most of what the launcher itself does at a start, so it asks for nothing
+// twice: one listing of /etc says which of its names are there at all.
 func (f *Facts) addSystem() {
 	for _, path := range systemTrees {
 		f.addSystemPath(path)
 	}
+	there := map[string]bool{}
+	entries, _ := os.ReadDir("/etc") // without one there is nothing to show
+	for _, e := range entries {
+		there[e.Name()] = true
+	}
 	for _, name := range etcTrees {
-		f.addSystemPath(filepath.Join("/etc", name))
+		if first, _, _ := strings.Cut(name, "/"); there[first] {
+			f.addSystemPath("/etc/" + name)
+		}
 	}
 	f.Etc = append(f.Etc, etcFiles(f.Home)...)
 	if os.Geteuid() == 0 {
@@ -62,7 +72,7 @@ func (f *Facts) addSystemPath(path string) {
 			f.System = append(f.System, SystemPath{Path: path})
 		}
 	case info.Mode().IsRegular() && perm&0o004 != 0 && info.Size() <= maxCopied:
-		f.Etc = append(f.Etc, Data{path, readText(path)})
+		f.Etc = append(f.Etc, Data{Path: path, From: path})
 	case info.Mode().IsRegular() && perm&0o004 != 0:
 		f.System = append(f.System, SystemPath{Path: path})
 	}
@@ -87,7 +97,7 @@ func (f *Facts) copyDir(dir string) bool {
 		}
 		if info.Mode().Perm()&0o004 != 0 {
 			path := filepath.Join(dir, e.Name())
-			files = append(files, Data{path, readText(path)})
+			files = append(files, Data{Path: path, From: path})
 		}
 	}
 	f.Etc = append(f.Etc, files...)
@@ -106,8 +116,11 @@ func (f *Facts) addProcCovers(proc string) {
 	}
 	for _, e := range entries {
 		path := filepath.Join(proc, e.Name())
+		if strings.Trim(e.Name(), "0123456789") == "" {
+			continue // a process; there are many
+		}
 		info, err := e.Info()
-		if err != nil || strings.Trim(e.Name(), "0123456789") == "" {
+		if err != nil {
 			continue
 		}
 		owned := info.Mode().IsRegular() && info.Mode().Perm()&0o200 != 0

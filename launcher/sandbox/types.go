@@ -49,6 +49,16 @@ type ExecError struct {
 // Error implements error.
 func (e *ExecError) Error() string { return e.Detail }
 
+// OutputError says that the command ran, and that not all it wrote could be written
+// to where its output was to go.
+type OutputError struct{ Err error }
+
+// Error implements error.
+func (e *OutputError) Error() string { return "write the command's output: " + e.Err.Error() }
+
+// Unwrap gives the system's error.
+func (e *OutputError) Unwrap() error { return e.Err }
+
 // Status is how a command ended.
 type Status struct {
 	Code   int            // exit status, when Signal is 0
