@@ -72,6 +72,9 @@ func (r *Registry) lease(c *net.UnixConn) {
 		}
 		r.log.LogAttrs(r.ctx, slog.LevelWarn, "lease refused", slog.String("session", spec.ID), slog.String("code", refusal.Code), slog.String("error", refusal.Message))
 		_ = req.Refuse(refusal.Code, refusal.Message) // he may be gone
+		if refusal.Code == lease.CodeEnded {
+			r.disown(req.Hello.Resume, r.log)
+		}
 		return
 	}
 	if err := req.Reply(s.answer()); err != nil {

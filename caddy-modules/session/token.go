@@ -128,7 +128,7 @@ func (s *session) mint(ctx context.Context, broker Broker) (minted, error) {
 		case <-left:
 			var late token
 			late.set(r.value, r.expires, r.revoke)
-			s.revokeToken(&late) //nolint:contextcheck // the one at hand has run out, or is about to
+			s.registry.revokeToken(&late, s.log) //nolint:contextcheck // the one at hand has run out, or is about to
 		}
 	})
 	select {
@@ -141,30 +141,42 @@ func (s *session) mint(ctx context.Context, broker Broker) (minted, error) {
 }
 
 // revoke makes the session's token useless, trying for revokeFor.
-func (s *session) revoke() { s.revokeToken(&s.token) }
+func (s *session) revoke() { s.registry.revokeToken(&s.token, s.log) }
 
-func (s *session) revokeToken(t *token) {
+func (r *Registry) revokeToken(t *token, log *slog.Logger) {
 	revoke := t.take()
 	if revoke == nil {
 		return
 	}
 	// Not the session's context, which has ended, nor the registry's.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), revokeFor)
+	ctx, cancel := context.WithTimeout(context.Background(), revokeFor)
 	defer cancel()
 	for {
 		err := attempt(ctx, revoke)
 		if err == nil {
-			s.log.LogAttrs(ctx, slog.LevelDebug, "read token revoked")
+			log.LogAttrs(ctx, slog.LevelDebug, "read token revoked")
 			return
 		}
 		select {
 		case <-time.After(revokeEvery):
 		case <-ctx.Done():
-			s.registry.unrevoked.Add(1)
-			s.log.LogAttrs(ctx, slog.LevelError, "read token not revoked; it will expire by itself", slog.Any("error", err))
+			r.unrevoked.Add(1)
+			log.LogAttrs(ctx, slog.LevelError, "read token not revoked in time", slog.Any("error", err))
 			return
 		}
 	}
+}
+
+// disown revokes the token that a launcher hands back for a session it does not
+// get: the host has ended it, and what the run still holds ends with it.
+func (r *Registry) disown(resume *lease.Resume, log *slog.Logger) {
+	g := r.governing.Load()
+	if resume == nil || resume.ReadToken == "" || resume.Born == r.born || g == nil || g.Broker == nil {
+		return // one of this process has been revoked with its session
+	}
+	var t token
+	t.set(resume.ReadToken, time.Time{}, g.Broker.Adopt(resume.ReadToken))
+	r.revokeToken(&t, log)
 }
 
 // attempt keeps a broker that ignores its context from holding up the end.
