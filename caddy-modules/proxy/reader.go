@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net"
+
+	"golang.org/x/sys/unix"
 )
 
 // errFull says that a reader holds as many bytes as it was allowed to.
@@ -58,6 +60,21 @@ func (b *reader) fill(limit int) error {
 		err = io.ErrNoProgress
 	}
 	return err
+}
+
+// fillLater is fill for bytes that may be long in coming. No memory is held while
+// they are.
+func (b *reader) fillLater(limit int) error {
+	b.releaseIfEmpty()
+	if raw := rawConn(b.conn); raw != nil && b.buf == nil {
+		// Whatever ends the wait, an error too, is what fill then meets.
+		_ = raw.Read(func(fd uintptr) bool {
+			var one [1]byte
+			_, _, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
+		})
+	}
+	return b.fill(limit)
 }
 
 // grow moves to a large buffer, for long heads and for content.

@@ -32,14 +32,15 @@ var allSeats = sync.OnceValue(func() *seats {
 	return newSeats(descriptors)
 })
 
-// newSeats shares descriptors out. An eighth, 128 at least and 1,024 at most, is
-// kept back for what is no client connection: doors, lent listeners, look-ups, the
-// forge, files. A sixteenth is for pipes, and the rest for connections.
+// newSeats shares descriptors out. A thirty-second part, 128 at least and 1,024 at
+// most, is kept back for what is no client connection: doors, lent listeners,
+// look-ups, the forge, files. A sixty-fourth is for pipes, and the rest for
+// connections: 9,500 of 20,000, a common hard limit.
 func newSeats(descriptors uint64) *seats {
 	const least, few, many = 16, 128, 1 << 20
 	n := int64(min(descriptors, many))
-	reserve := min(max(n/8, few), 1024)
-	pipes := n / 32
+	reserve := min(max(n/32, few), 1024)
+	pipes := n / 128
 	return &seats{most: max((n-reserve-2*pipes)/2, least), pipes: pipes}
 }
 

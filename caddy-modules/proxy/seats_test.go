@@ -14,11 +14,11 @@ func TestSeats(t *testing.T) {
 		conns, pipes int64
 	}{
 		{0, 16, 0}, // nothing works then, but not for this reason
-		{256, 56, 8},
-		{1024, 416, 32},
-		{20000, 8863, 625},
-		{1 << 20, 491008, 32768},
-		{1<<64 - 1, 491008, 32768}, // no limit
+		{256, 62, 2},
+		{1024, 440, 8},
+		{20000, 9531, 156},
+		{1 << 20, 515584, 8192},
+		{1<<64 - 1, 515584, 8192}, // no limit
 	} {
 		if s := newSeats(c.descriptors); s.most != c.conns || s.pipes != c.pipes {
 			t.Errorf("%d descriptors: %d connections and %d pipes, want %d and %d", c.descriptors, s.most, s.pipes, c.conns, c.pipes)

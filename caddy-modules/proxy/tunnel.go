@@ -108,7 +108,7 @@ func (f *flow) awaitFirst() (cause Cause, came bool) {
 		return "", true
 	}
 	f.watch.stage(f.s.limits.KeepAlive, f.stopReading)
-	err := f.in.fill(largeSize)
+	err := f.in.fillLater(largeSize)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return CauseIdle, false
 	}
@@ -120,7 +120,7 @@ func (f *flow) awaitFirst() (cause Cause, came bool) {
 // only the way down is open. The stage of the watch is that of the relay, before
 // and after.
 func (f *flow) checkFirst(r *route) bool {
-	if len(f.in.bytes()) == 0 && f.in.fill(smallSize) != nil {
+	if len(f.in.bytes()) == 0 && f.in.fillLater(smallSize) != nil {
 		return true // an end without a word, which the relay passes on
 	}
 	if f.in.bytes()[0] != recordHandshake {

@@ -177,7 +177,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s is %v by default", name, d)
 		}
 	}
-	if l.RequestLine != 8<<10 || l.HeaderBlock != 32<<10 || l.HelloSize != 16<<10 || l.Conns < 9500 {
+	if l.RequestLine != 8<<10 || l.HeaderBlock != 32<<10 || l.HelloSize != 16<<10 || int64(l.Conns) != min(16384, allSeats().most/2) {
 		t.Errorf("%+v", l)
 	}
 	huge := Limits{RequestLine: -1, HeaderBlock: 1 << 30, HelloSize: 1 << 30, Idle: -1}.withDefaults()
