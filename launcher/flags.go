@@ -60,7 +60,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		repo      = fs.String("repo", "", "the run's own repository, `HOST/OWNER/NAME`: its read token, its pushes")
 		links     = fs.StringArray("link", nil, "another `REPO` it may push to, under the gateway's rules (repeatable)")
 		mode      = fs.String("mode", "", "`MODE`: chat writes its folders; review, plan and orchestrate read them")
-		binds     = fs.StringArray("bind", nil, "show `DIR[:ro]` instead of the working directory (repeatable)")
+		binds     = fs.StringArray("bind", nil, "show `DIR[:ro]` instead of the working directory; repeatable, name . too to keep it")
 		protect   = fs.StringArray("protect", nil, "`PATH` that is never writable (repeatable)")
 		hide      = fs.StringArray("hide", nil, "`PATH` that is not readable (repeatable)")
 		network   = fs.String("network", "", "on or `off`: off refuses every request, pushes excepted")

@@ -62,7 +62,7 @@ func refuse(stderr io.Writer, err error) int {
 func explainExec(e *sandbox.ExecError, name string) string {
 	text := "cannot run the command: " + e.Detail
 	if e.Code == 127 {
-		text += "; the sandbox shows the system's programs and the run's folders: show another with --bind DIR:ro"
+		text += "; the sandbox shows the system's programs and the run's folders: show another beside this one with --bind . --bind DIR:ro"
 		if filepath.Base(name) != name {
 			return text
 		}
