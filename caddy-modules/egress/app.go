@@ -15,6 +15,7 @@ import (
 	"postern/caddy-modules/policy"
 	"postern/caddy-modules/session"
 	"postern/dnsguard"
+	"postern/gitgw/mint"
 )
 
 const moduleID = "egress"
@@ -77,6 +78,7 @@ type App struct {
 	events *caddyevents.App
 
 	registry *session.Registry
+	ledger   *mint.Ledger
 	guard    *dnsguard.Guard
 	gen      *session.Generation
 
@@ -112,10 +114,11 @@ func (app *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 
-	if app.registry, err = acquire(app.Sessions.ports()); err != nil {
-		app.registry = nil
+	process, err := acquire(app.Sessions.ports())
+	if err != nil {
 		return err
 	}
+	app.registry, app.ledger = process.Registry, process.ledger
 	app.gen, err = app.generation()
 	return err
 }
@@ -128,12 +131,20 @@ func (app *App) Start() error {
 	}
 	app.mu.Lock()
 	app.gen.Broker, app.gen.Forges = app.broker, app.forges
+	gateway := len(app.forges) > 0
 	app.mu.Unlock()
-	app.registry.Push(app.gen)
-	// Rules before doors: the first launcher to knock must meet a policy.
 	if _, err := RunDir(true); err != nil {
 		return err
 	}
+	if gateway {
+		// What a killed process left is revoked from here on; nothing is minted
+		// before.
+		if err := app.ledger.Open(); err != nil {
+			return err
+		}
+	}
+	app.registry.Push(app.gen)
+	// Rules before doors: the first launcher to knock must meet a policy.
 	if err := app.registry.Listen(); err != nil {
 		return fmt.Errorf("open the appliance's sockets: %w", err)
 	}
@@ -177,6 +188,11 @@ func (app *App) Cleanup() error {
 // Registry returns the sessions of this process. It is the same one for every
 // configuration, so a handler may go on using it after a reload.
 func (app *App) Registry() *session.Registry { return app.registry }
+
+// Ledger returns what remembers the tokens of this process, for the minter of a
+// gateway. It too is the same one for every configuration, and open when one with
+// a gateway has started.
+func (app *App) Ledger() *mint.Ledger { return app.ledger }
 
 // generation compiles what this configuration says.
 func (app *App) generation() (*session.Generation, error) {

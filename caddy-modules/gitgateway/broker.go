@@ -7,6 +7,7 @@ import (
 
 	"postern/caddy-modules/session"
 	"postern/gitgw"
+	"postern/gitgw/mint"
 )
 
 // broker gives sessions their read tokens. Sessions outlive configurations, and
@@ -27,6 +28,8 @@ func (b broker) Mint(ctx context.Context, repository string) (string, time.Time,
 		// its network all the same, and no token.
 		return "", time.Time{}, nil, nil
 	}
+	// After a crash the token is kept for as long as its launcher may come back.
+	ctx = mint.WithHolder(ctx, string(session.HolderFrom(ctx)))
 	token, err := b.minter.Mint(ctx, repo, gitgw.Read)
 	if err != nil {
 		return "", time.Time{}, nil, fmt.Errorf("mint a read token: %w", err)
@@ -34,9 +37,14 @@ func (b broker) Mint(ctx context.Context, repository string) (string, time.Time,
 	return token.Value(), token.Expires(), b.revoker(token), nil
 }
 
-// Adopt implements [session.Broker]: the token was made before a crash.
+// Adopt implements [session.Broker]: the token was made before a crash. A ledger
+// that has no room for it changes nothing here: the session revokes it.
 func (b broker) Adopt(value string) func(context.Context) error {
-	return b.revoker(gitgw.NewToken(value, time.Time{}))
+	token := gitgw.NewToken(value, time.Time{})
+	if ledger, ok := b.minter.(mint.Adopter); ok {
+		_ = ledger.Adopt(context.Background(), token)
+	}
+	return b.revoker(token)
 }
 
 func (b broker) revoker(token gitgw.Token) func(context.Context) error {

@@ -97,6 +97,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		Record: func(p gitgw.Push) { record(h.sessions, log, p) },
 		Log:    log,
 	}
+	hosts := make([]string, 0, len(forges))
+	for _, f := range forges {
+		hosts = append(hosts, f.Host)
+	}
 	var tokens session.Broker
 	if h.TokenRaw != nil {
 		mod, err := ctx.LoadModule(h, "TokenRaw")
@@ -104,16 +108,16 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 			return fmt.Errorf("load token: %w", err)
 		}
 		source := mod.(MinterSource)
-		if h.gateway.Minter, err = source.NewMinter(forges); err != nil {
+		minter, err := source.NewMinter(forges)
+		if err != nil {
 			return fmt.Errorf("load token: %w", err)
 		}
+		// Every token, a push's and a session's, is recorded before it is used: a
+		// process that is killed revokes nothing itself.
+		h.gateway.Minter = app.Ledger().Wrap(minter, hosts...)
 		if source.Lends() {
 			tokens = broker{h.gateway.Minter, forges}
 		}
-	}
-	hosts := make([]string, 0, len(forges))
-	for _, f := range forges {
-		hosts = append(hosts, f.Host)
 	}
 	if err := app.AddGateway(hosts, tokens); err != nil {
 		return err
