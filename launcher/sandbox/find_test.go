@@ -56,13 +56,6 @@ func TestFindBwrap(t *testing.T) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestPathIsNotAsked(t *testing.T) {
 	dir := fakeBwrap(t, "#!/bin/sh\ntouch "+filepath.Join(t.TempDir(), "ran"))
 	t.Setenv("PATH", dir)
