@@ -170,7 +170,7 @@ func TestNetworkAddresses(t *testing.T) {
 // it although its listener closes, and none is lost between two.
 func TestNetworkUnderReloads(t *testing.T) {
 	n := newNetwork()
-	var wg sync.WaitGroup
+	var wg, dialling sync.WaitGroup
 	serve := func() net.Listener {
 		l := listen(t, n, "git")
 		wg.Go(func() {
@@ -194,7 +194,7 @@ func TestNetworkUnderReloads(t *testing.T) {
 	stop := make(chan struct{})
 	var dialled atomic.Int64
 	for _, pause := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond} {
-		wg.Go(func() {
+		dialling.Go(func() {
 			for {
 				select {
 				case <-stop:
@@ -229,6 +229,7 @@ func TestNetworkUnderReloads(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 	}
 	close(stop)
+	dialling.Wait() // the last listener outlives the last dial
 	current.Close()
 	wg.Wait()
 	if dialled.Load() == 0 {
