@@ -71,7 +71,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		workspace = fs.String("workspace", "", "`NAME` of the workspace, for audit records")
 		nested    = fs.Bool("nested-sandbox", false, "let CMD bring a sandbox of its own (leaves user namespaces open)")
 		unixSocks = fs.Bool("unix-sockets", false, "let CMD make Unix sockets (it can then reach any that is made in its folders later)")
-		quiet     = fs.BoolP("quiet", "q", false, "no warnings and no summary")
+		quiet     = fs.BoolP("quiet", "q", false, "no warnings and no summary of refusals")
 		help      = fs.BoolP("help", "h", false, "print this")
 	)
 	if err := fs.Parse(args); err != nil && !errors.Is(err, pflag.ErrHelp) {

@@ -574,8 +574,12 @@ func TestSummary(t *testing.T) {
 			t.Errorf("no %q in %q", want, got.stderr)
 		}
 	}
-	if got := w.script("curl -s -o /dev/null http://evil.example/; touch .npmrc", "--quiet"); got.stderr != "" {
+	if got := w.script("curl -s -o /dev/null http://evil.example/", "--quiet"); got.stderr != "" {
 		t.Errorf("quiet: %q", got.stderr)
+	}
+	// What was refused is over; what was planted is there, and is told of.
+	if got := w.script("touch .npmrc", "--quiet"); !strings.Contains(got.stderr, ".npmrc is new") {
+		t.Errorf("quiet about a new .npmrc: %q", got.stderr)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestAsNobody(t *testing.T) {
 	exe := filepath.Join(dir, "sandbox.test")
 	must(t, os.WriteFile(exe, self, 0o755))
 
-	cmd := exec.Command(exe, "-test.timeout=5m", "-test.skip=TestAsNobody|Fuzz", "-test.v="+verbose())
+	cmd := exec.Command(exe, "-test.timeout=15m", "-test.skip=TestAsNobody|Fuzz", "-test.v="+verbose())
 	cmd.Dir = home
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "TMPDIR=" + home}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
