@@ -106,8 +106,7 @@ func (f *finding) lend(ctx context.Context, pair lease.Pair) {
 
 func (f *finding) fail(otherwise sandbox.Reason, err error) {
 	f.Reason, f.Detail = otherwise, err.Error()
-	var r *sandbox.Refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*sandbox.Refusal](err); ok {
 		f.Reason = r.Reason
 	}
 }

@@ -38,8 +38,7 @@ func runMain(args []string, stdout, stderr io.Writer) int {
 	l := &launch{request: r, say: &talker{w: stderr, quiet: r.Quiet}, signals: signals}
 	code, err := l.run()
 	if err != nil {
-		var exec *sandbox.ExecError
-		if errors.As(err, &exec) {
+		if exec, ok := errors.AsType[*sandbox.ExecError](err); ok {
 			fmt.Fprintln(stderr, "postern:", printable(explainExec(exec, r.Argv[0])))
 			return exec.Code
 		}

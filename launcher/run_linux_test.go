@@ -122,7 +122,7 @@ func TestGitInside(t *testing.T) {
 	git := func(args ...string) {
 		t.Helper()
 		cmd := exec.Command("git", args...)
-		cmd.Dir, cmd.Env = w.tree, append(w.env, "GIT_CONFIG_NOSYSTEM=1")
+		cmd.Dir, cmd.Env = w.tree, slices.Concat(w.env, []string{"GIT_CONFIG_NOSYSTEM=1"})
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("git %v: %v\n%s", args, err, out)
 		}

@@ -40,7 +40,7 @@ func findRunDir() (string, error) {
 		return "", &sandbox.Refusal{Reason: reasonRunDir, Detail: fmt.Sprintf("the run directory %q is not an absolute path", dir), Cure: "correct $POSTERN_RUN"}
 	}
 	dir = filepath.Clean(dir)
-	info, err := os.Lstat(dir)
+	info, err := os.Lstat(dir) //nolint:gosec // the user names his own run directory
 	if os.IsNotExist(err) {
 		return "", notRunning(dir)
 	}
@@ -55,7 +55,7 @@ func findRunDir() (string, error) {
 			Cure:   "chmod 0700 it, or set $POSTERN_RUN to another",
 		}
 	}
-	if _, err := os.Lstat(filepath.Join(dir, leaseSocket)); err != nil {
+	if _, err := os.Lstat(filepath.Join(dir, leaseSocket)); err != nil { //nolint:gosec // see above
 		return "", notRunning(dir)
 	}
 	return dir, nil

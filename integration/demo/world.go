@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -66,8 +67,8 @@ func newWorld(ctx context.Context) (_ *world, err error) {
 
 // close ends what newWorld started, last first.
 func (w *world) close() {
-	for i := len(w.closers) - 1; i >= 0; i-- {
-		w.closers[i]()
+	for _, v := range slices.Backward(w.closers) {
+		v()
 	}
 	w.closers = nil
 }

@@ -30,7 +30,7 @@ func (s *files) data(content string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("make a file in memory: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "memory") //nolint:gosec // a descriptor fits
+	f := os.NewFile(uintptr(fd), "memory")
 	n := s.add(f)
 	if _, err := f.WriteString(content); err != nil {
 		return 0, fmt.Errorf("write a file in memory: %w", err)
@@ -45,7 +45,7 @@ func (s *files) file(path string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("open %s: %w", path, err)
 	}
-	return s.add(os.NewFile(uintptr(fd), path)), nil //nolint:gosec // a descriptor fits
+	return s.add(os.NewFile(uintptr(fd), path)), nil
 }
 
 func (s *files) close() {

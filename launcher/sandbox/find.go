@@ -78,7 +78,7 @@ func writableByOthers(path string) string {
 		return fmt.Sprintf("%s belongs to user %d", path, st.Uid)
 	}
 	// In a sticky directory others may add files, but not replace this one.
-	if info.Mode().Perm()&0o022 != 0 && !(info.IsDir() && info.Mode()&fs.ModeSticky != 0) {
+	if info.Mode().Perm()&0o022 != 0 && (!info.IsDir() || info.Mode()&fs.ModeSticky == 0) {
 		return path + " is writable by others"
 	}
 	return ""

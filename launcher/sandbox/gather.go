@@ -240,7 +240,7 @@ func idOf(info fs.FileInfo) FileID {
 	if !ok {
 		return FileID{}
 	}
-	return FileID{Dev: uint64(st.Dev), Ino: st.Ino} //nolint:gosec,unconvert // Dev is signed on darwin
+	return FileID{Dev: uint64(st.Dev), Ino: st.Ino} //nolint:unconvert // Dev is signed on darwin
 }
 
 func links(info fs.FileInfo) uint64 {

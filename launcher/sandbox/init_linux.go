@@ -59,11 +59,10 @@ func Init(args []string) int {
 	if err := in.announce(args); err != nil {
 		return initFailed(err)
 	}
-	code, err := in.run()
-	if err != nil {
+	if err := in.run(); err != nil {
 		return initFailed(err)
 	}
-	return code
+	return 0
 }
 
 // initFailed prints to the stderr that the launcher reads with bubblewrap's.
@@ -83,8 +82,8 @@ type initial struct {
 }
 
 func controlConn(fd int) (*net.UnixConn, error) {
-	f := os.NewFile(uintptr(fd), "control") //nolint:gosec // a descriptor fits
-	defer f.Close()                         //nolint:errcheck // FileConn duplicates
+	f := os.NewFile(uintptr(fd), "control")
+	defer f.Close()
 	c, err := net.FileConn(f)
 	if err != nil {
 		return nil, fmt.Errorf("open control: %w", err)
@@ -157,25 +156,25 @@ func listenAll(ports []string) (fds []int, err error) {
 }
 
 // run waits for the start message, runs the command, and reports.
-func (in *initial) run() (int, error) {
+func (in *initial) run() error {
 	m, err := decode(in.conn, maxStart)
 	if errors.Is(err, io.EOF) {
-		return 0, nil // the launcher changed its mind
+		return nil // the launcher changed its mind
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if m.Type != msgStart {
-		return 0, fmt.Errorf("read message: %q before start", m.Type)
+		return fmt.Errorf("read message: %q before start", m.Type)
 	}
 	if failed := in.start(m); failed != nil {
-		return 0, in.send(failed)
+		return in.send(failed)
 	}
 	if err := in.send(&message{Type: msgStarted}); err != nil {
-		return 0, err
+		return err
 	}
 	go in.obey()
-	return 0, in.reap()
+	return in.reap()
 }
 
 // start checks the view and starts the command. A message is returned instead of an
@@ -358,7 +357,7 @@ func closeOnExec(first uint) error {
 		return fmt.Errorf("close inherited descriptors: %w", err)
 	}
 	for _, e := range entries {
-		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= int(first) { //nolint:gosec // small
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= int(first) {
 			unix.CloseOnExec(fd)
 		}
 	}

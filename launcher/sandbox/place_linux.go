@@ -73,7 +73,7 @@ func lockDir(dir string) (*os.File, error) {
 		}
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	file := os.NewFile(uintptr(fd), dir) //nolint:gosec // a descriptor fits
+	file := os.NewFile(uintptr(fd), dir)
 	for until := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
 		err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB)
 		if err == nil {
@@ -139,7 +139,7 @@ func makePlaceholder(path, gitDir string, dir bool) (made []string, err error) {
 	if err != nil {
 		return made, err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it has another name by then
+	defer os.Remove(f.Name())
 	_, err = f.WriteString(placeholder(path))
 	if err = errors.Join(err, f.Chmod(0o444), f.Close(), os.Chtimes(f.Name(), stamp, stamp)); err != nil {
 		return made, err
@@ -177,7 +177,7 @@ func (p *placed) remove() {
 		return
 	}
 	for _, dir := range p.dirs {
-		if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil { //nolint:gosec // a descriptor fits
+		if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 			clearDir(dir.Name())
 		}
 		_ = dir.Close()

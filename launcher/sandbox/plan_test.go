@@ -72,7 +72,8 @@ func TestPlan(t *testing.T) {
 	}{
 		{
 			"a writable folder",
-			[]Root{{Path: "/w", Writable: true, Dir: true}}, nil,
+			[]Root{{Path: "/w", Writable: true, Dir: true}},
+			nil,
 			"--bind /w /w",
 		},
 		{
@@ -89,42 +90,50 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			"nothing to protect in a read-only folder",
-			[]Root{{Path: "/w", Dir: true}}, []Denial{{Path: "/w/.git/hooks", Dir: true}},
+			[]Root{{Path: "/w", Dir: true}},
+			[]Denial{{Path: "/w/.git/hooks", Dir: true}},
 			"--ro-bind /w /w",
 		},
 		{
 			"a secret is hidden in a read-only folder too",
-			[]Root{{Path: "/w", Dir: true}}, []Denial{{Path: "/w/s", Kind: Hide, Dir: true}, {Path: "/w/f", Kind: Hide}},
+			[]Root{{Path: "/w", Dir: true}},
+			[]Denial{{Path: "/w/s", Kind: Hide, Dir: true}, {Path: "/w/f", Kind: Hide}},
 			"--ro-bind /w /w\n--ro-bind /dev/null /w/f\n--tmpfs 0000 /w/s\n--remount-ro /w/s",
 		},
 		{
 			"a read-only folder in a writable one cannot be moved away",
-			[]Root{{Path: "/w", Writable: true, Dir: true}, {Path: "/w/a/b", Dir: true}}, nil,
+			[]Root{{Path: "/w", Writable: true, Dir: true}, {Path: "/w/a/b", Dir: true}},
+			nil,
 			"--bind /w /w\n--bind /w/a /w/a\n--ro-bind /w/a/b /w/a/b",
 		},
 		{
 			"a writable folder in a read-only one",
-			[]Root{{Path: "/w", Dir: true}, {Path: "/w/a", Writable: true, Dir: true}}, []Denial{{Path: "/w/a/x"}},
+			[]Root{{Path: "/w", Dir: true}, {Path: "/w/a", Writable: true, Dir: true}},
+			[]Denial{{Path: "/w/a/x"}},
 			"--ro-bind /w /w\n--bind /w/a /w/a\n--ro-bind /w/a/x /w/a/x",
 		},
 		{
 			"a denial beats a grant at the same place",
-			[]Root{{Path: "/w", Writable: true, Dir: true}, {Path: "/w/a", Writable: true, Dir: true}}, []Denial{{Path: "/w/a", Dir: true}},
+			[]Root{{Path: "/w", Writable: true, Dir: true}, {Path: "/w/a", Writable: true, Dir: true}},
+			[]Denial{{Path: "/w/a", Dir: true}},
 			"--bind /w /w\n--ro-bind /w/a /w/a",
 		},
 		{
 			"and below it",
-			[]Root{{Path: "/w", Writable: true, Dir: true}, {Path: "/w/a/b", Writable: true, Dir: true}}, []Denial{{Path: "/w/a", Dir: true}},
+			[]Root{{Path: "/w", Writable: true, Dir: true}, {Path: "/w/a/b", Writable: true, Dir: true}},
+			[]Denial{{Path: "/w/a", Dir: true}},
 			"--bind /w /w\n--ro-bind /w/a /w/a\n--ro-bind /w/a/b /w/a/b",
 		},
 		{
 			"a protected folder around everything makes it read-only",
-			[]Root{{Path: "/p/w", Writable: true, Dir: true}}, []Denial{{Path: "/p", Dir: true}, {Path: "/p/w/x"}},
+			[]Root{{Path: "/p/w", Writable: true, Dir: true}},
+			[]Denial{{Path: "/p", Dir: true}, {Path: "/p/w/x"}},
 			"--ro-bind /p/w /p/w",
 		},
 		{
 			"a hidden folder around a root takes it away",
-			[]Root{{Path: "/p/w", Writable: true, Dir: true}, {Path: "/v", Dir: true}}, []Denial{{Path: "/p", Kind: Hide, Dir: true}},
+			[]Root{{Path: "/p/w", Writable: true, Dir: true}, {Path: "/v", Dir: true}},
+			[]Denial{{Path: "/p", Kind: Hide, Dir: true}},
 			"--ro-bind /v /v",
 		},
 		{
@@ -141,12 +150,14 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			"what the run does not see needs no denial",
-			[]Root{{Path: "/w", Writable: true, Dir: true}}, []Denial{{Path: "/home/u/.ssh", Kind: Hide, Dir: true}, {Path: "/v/x"}},
+			[]Root{{Path: "/w", Writable: true, Dir: true}},
+			[]Denial{{Path: "/home/u/.ssh", Kind: Hide, Dir: true}, {Path: "/v/x"}},
 			"--bind /w /w",
 		},
 		{
 			"/w is not above /wide",
-			[]Root{{Path: "/w", Writable: true, Dir: true}}, []Denial{{Path: "/wide/x"}},
+			[]Root{{Path: "/w", Writable: true, Dir: true}},
+			[]Denial{{Path: "/wide/x"}},
 			"--bind /w /w",
 		},
 	} {
@@ -277,7 +288,7 @@ func TestPlanNeverReopens(t *testing.T) {
 				t.Fatalf("%s is hidden and visible, by %s %s\n%s", p, a.by.Op, a.by.Target, innerText(f))
 			case protected && a.host && a.writable:
 				t.Fatalf("%s is protected and writable, by %s %s\n%s", p, a.by.Op, a.by.Target, innerText(f))
-			case a.host && a.writable && !(inRoot && root.Writable):
+			case a.host && a.writable && (!inRoot || !root.Writable):
 				t.Fatalf("%s is writable without a root that says so\n%s", p, innerText(f))
 			case a.host && !inRoot:
 				t.Fatalf("%s is visible without a root\n%s", p, innerText(f))
@@ -301,7 +312,7 @@ func TestPlanPinsAncestors(t *testing.T) {
 			}
 		}
 		for _, m := range plan {
-			if m.role != roleGuard && !(m.role == roleRoot && m.Op == OpRoBind) {
+			if m.role != roleGuard && (m.role != roleRoot || m.Op != OpRoBind) {
 				continue
 			}
 			for dir := m.Target; dir != "/"; dir = path.Dir(dir) {

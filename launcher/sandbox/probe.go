@@ -44,8 +44,7 @@ func Check(ctx context.Context, o Options, visit func(*Process)) Probe {
 	began := time.Now()
 	if err := p.try(ctx, o, visit); err != nil {
 		p.Reason, p.Detail = ReasonStart, err.Error()
-		var r *Refusal
-		if errors.As(err, &r) {
+		if r, ok := errors.AsType[*Refusal](err); ok {
 			p.Reason, p.Hint = r.Reason, r.Cure
 			p.RequiresInstall = r.Reason == ReasonMissing
 		}
@@ -67,7 +66,7 @@ func (p *Probe) try(ctx context.Context, o Options, visit func(*Process)) error 
 	if err != nil {
 		return fmt.Errorf("make a folder to probe with: %w", err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // an empty folder of the temporary one
+	defer os.RemoveAll(dir)
 	facts, err := Gather(&Profile{Binds: []Bind{{Path: dir}}, Home: dir + "-home"})
 	if err != nil {
 		return err
@@ -76,7 +75,7 @@ func (p *Probe) try(ctx context.Context, o Options, visit func(*Process)) error 
 	if err != nil {
 		return err
 	}
-	defer null.Close() //nolint:errcheck // nothing was written
+	defer null.Close()
 	o.Stdin, o.Stdout, o.Stderr, o.Timeout = null, null, null, probeTimeout
 	proc, err := Start(ctx, facts, o)
 	if err != nil {

@@ -43,7 +43,7 @@ const (
 )
 
 // Refusal says that nothing was started, and why. Cure is what the reader can do.
-type Refusal struct {
+type Refusal struct { //nolint:errname // it is read as what it is: a refusal
 	Reason Reason
 	Detail string
 	Cure   string

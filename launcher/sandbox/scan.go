@@ -96,7 +96,7 @@ func (s *scanner) read(dir string) []fs.DirEntry {
 		}
 		return nil
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	entries, err := f.ReadDir(-1)
 	if err != nil {
 		s.fail(err)

@@ -153,7 +153,7 @@ func ret(action uint32) unix.SockFilter {
 }
 
 func errno(e unix.Errno) unix.SockFilter {
-	return ret(unix.SECCOMP_RET_ERRNO | uint32(e)&unix.SECCOMP_RET_DATA)
+	return ret(unix.SECCOMP_RET_ERRNO | uint32(e)&unix.SECCOMP_RET_DATA) //nolint:gosec // error numbers are small
 }
 
 // seccompProgram is the filter as bubblewrap reads it: the array of struct

@@ -81,7 +81,7 @@ func TestFilter(t *testing.T) {
 	for _, d := range deniedCalls {
 		cases = append(cases, tcase{d.name, call{nr: d.nr}, refused(d.errno)})
 	}
-	for family := uint64(0); family < 64; family++ {
+	for family := range uint64(64) {
 		want := refused(unix.EAFNOSUPPORT)
 		switch family {
 		case unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK:
@@ -110,7 +110,7 @@ func TestFilterOfUnixSockets(t *testing.T) {
 	const refused = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
 	const allow = uint32(unix.SECCOMP_RET_ALLOW)
 	without, with := filter(arch, true, false), filter(arch, true, true)
-	for kind := uint64(0); kind < 16; kind++ {
+	for kind := range uint64(16) {
 		for _, flags := range []uint64{0, unix.SOCK_CLOEXEC, unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, 1 << 40} {
 			for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
 				c := call{nr: nr, arch: arch, args: [6]uint64{unix.AF_UNIX, kind | flags}}

@@ -128,7 +128,7 @@ func (p *Process) launch(bwrap string, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer theirs.Close() //nolint:errcheck // the child has its own
+	defer theirs.Close()
 	if p.stdio, err = relayed(o.standard()); err != nil {
 		return err
 	}
@@ -192,13 +192,13 @@ func (p *Process) socketpair() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make control connection: %w", err)
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control of the inside") //nolint:gosec // descriptors fit
-	defer ours.Close()                                                                                           //nolint:errcheck // FileConn duplicates
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control of the inside")
+	defer ours.Close()
 	c, err := net.FileConn(ours)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make control connection: %w", err), theirs.Close())
 	}
-	p.conn = c.(*net.UnixConn) //nolint:forcetypeassert,errcheck // made so above
+	p.conn = c.(*net.UnixConn) //nolint:forcetypeassert // made so above
 	return theirs, nil
 }
 
@@ -330,7 +330,7 @@ func (r *receiver) pair() (p lease.Pair, err error) {
 	}
 	var lns [2]*net.TCPListener
 	for i, fd := range r.fds {
-		f := os.NewFile(uintptr(fd), "listener") //nolint:gosec // a descriptor fits
+		f := os.NewFile(uintptr(fd), "listener")
 		ln, lerr := net.FileListener(f)
 		_ = f.Close()
 		if lerr != nil {

@@ -85,7 +85,7 @@ func harmless(f *os.File, info fs.FileInfo) bool {
 	}
 	terminal := false
 	err = raw.Control(func(fd uintptr) {
-		_, terr := unix.IoctlGetTermios(int(fd), unix.TCGETS) //nolint:gosec // a descriptor fits
+		_, terr := unix.IoctlGetTermios(int(fd), unix.TCGETS)
 		terminal = terr == nil
 	})
 	st, ok := info.Sys().(*syscall.Stat_t)
@@ -112,7 +112,7 @@ func (s *stdio) relay(i int, f *os.File) error {
 	// A large pipe halves the number of turns; the limit may forbid it.
 	_, _ = unix.FcntlInt(theirs.Fd(), unix.F_SETPIPE_SZ, relayBuffer)
 	s.relays = append(s.relays, func() error {
-		defer ours.Close() //nolint:errcheck // a pipe
+		defer ours.Close()
 		// Plainly: copy_file_range and splice refuse files opened for appending.
 		_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, relayBuffer))
 		if i == 0 {

@@ -82,13 +82,13 @@ type parser struct {
 // skip passes blanks and comments.
 func (p *parser) skip() {
 	for p.at < len(p.src) {
-		switch c := p.src[p.at]; {
-		case c == '\n':
+		switch c := p.src[p.at]; c {
+		case '\n':
 			p.line++
 			p.at++
-		case c == ' ' || c == '\t' || c == '\r':
+		case ' ', '\t', '\r':
 			p.at++
-		case c == ';':
+		case ';':
 			for p.at < len(p.src) && p.src[p.at] != '\n' {
 				p.at++
 			}

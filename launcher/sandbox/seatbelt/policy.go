@@ -101,7 +101,7 @@ func checkPath(path string) error {
 	case strings.ContainsAny(path, "\x00\n"):
 		return errors.New("control character")
 	case strings.Contains(path+"/", "/../"):
-		return errors.New("has ..")
+		return errors.New("climbs out by dots")
 	case path == "/":
 		return errors.New("the root itself")
 	}

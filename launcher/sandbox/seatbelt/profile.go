@@ -37,6 +37,7 @@ func (w *writer) line(s string)        { w.text.WriteString(s + "\n") }
 // deny writes a denial, tagged so that the log tells whose it was. Filters that
 // are longer than one get a line each: they are OR-ed.
 func (w *writer) deny(ops string, filters ...string) { w.rule("deny", ops, filters) }
+
 func (w *writer) allow(ops string, filters ...string) {
 	if len(filters) > 0 { // an allow without a filter would open all of it
 		w.rule("allow", ops, filters)
