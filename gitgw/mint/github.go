@@ -33,6 +33,7 @@ type GitHubApp struct {
 	mu    sync.Mutex
 	skew  time.Duration         // what the forge's clock is ahead of ours
 	known map[gitgw.Repo]target // where a repository's tokens come from
+	dead  map[string]time.Time  // tokens revoked a moment ago, by ID
 	once  sync.Once
 	own   *http.Client
 }
@@ -95,21 +96,67 @@ func (a *GitHubApp) Mint(ctx context.Context, repo gitgw.Repo, access gitgw.Acce
 }
 
 // Revoke ends a token. One that is already dead, by age or by an earlier
-// revocation, is no error.
+// revocation, is no error. The API says the same of a token that not all of its
+// replicas know yet, so a young one is tried again, and is not taken for dead
+// before it has grown older.
 func (a *GitHubApp) Revoke(ctx context.Context, t gitgw.Token) error {
-	// DELETE is authenticated by the token that it ends: no key is needed, and no
-	// other token can be meant.
 	client, err := a.client(t.Value())
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	resp, err := client.Apps.RevokeInstallationToken(ctx)
-	if err == nil || resp != nil && resp.StatusCode == http.StatusUnauthorized {
-		return nil
+	for {
+		resp, err := client.Apps.RevokeInstallationToken(ctx)
+		unknown := resp != nil && resp.StatusCode == http.StatusUnauthorized
+		switch {
+		case err == nil:
+			a.bury(t)
+			return nil
+		case unknown && !a.young(t):
+			return nil
+		case !unknown:
+			return fmt.Errorf("revoke %s: %w", t, safe(err))
+		}
+		select {
+		case <-time.After(youngAgain):
+		case <-ctx.Done():
+			return fmt.Errorf("revoke %s: the API does not know it yet", t)
+		}
 	}
-	return fmt.Errorf("revoke %s: %w", t, safe(err))
+}
+
+// Replication takes seconds; within youngFor a token that the API does not know
+// may only be too new to be known, and is asked about again after youngAgain.
+const (
+	youngFor   = 15 * time.Second
+	youngAgain = time.Second
+)
+
+// young reports whether a token was minted a moment ago by the forge's clock, and
+// not revoked since. An installation's tokens live for an hour; one that does not
+// say is not young.
+func (a *GitHubApp) young(t gitgw.Token) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, dead := a.dead[t.ID()]
+	return !dead && t.Expires().Sub(time.Now().Add(a.skew)) > time.Hour-youngFor
+}
+
+// bury remembers a token that was revoked for as long as it would be young.
+func (a *GitHubApp) bury(t gitgw.Token) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	for id, at := range a.dead {
+		if now.Sub(at) > youngFor {
+			delete(a.dead, id)
+		}
+	}
+	if a.dead == nil {
+		a.dead = make(map[string]time.Time)
+	}
+	a.dead[t.ID()] = now
 }
 
 // find asks which installation covers repo.
