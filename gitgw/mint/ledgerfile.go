@@ -22,8 +22,8 @@ const (
 	// tokens, and the lines that were struck out of them.
 	maxLedger = 2*maxTokens*maxToken + maxGarbage
 
-	// maxGarbage is how many bytes of lines that no longer count are kept before
-	// the file is written anew.
+	// maxGarbage is room for lines that no longer count: there are some only where
+	// the file could not be written anew.
 	maxGarbage = 64 << 10
 )
 
@@ -56,10 +56,7 @@ type ledgerFile struct {
 	path    string
 	lock    *os.File
 	file    *os.File
-	size    int64            // of the file
-	lines   map[string]int64 // of the tokens that stand, by ID: bytes
-	stands  int64            // the sum of lines
-	damaged bool             // half a line may be out
+	damaged bool // half a line may be out
 }
 
 // openLedger locks and reads the file, and writes it anew without what is gone.
@@ -207,29 +204,22 @@ func (f *ledgerFile) add(r record) error {
 	if err != nil {
 		return err
 	}
-	if err := f.append(line, true); err != nil {
-		return err
-	}
-	id := gitgw.NewToken(r.Token, time.Time{}).ID()
-	f.stands += int64(len(line)) - f.lines[id]
-	f.lines[id] = int64(len(line))
-	return nil
+	return f.append(line, true)
 }
 
-// remove strikes a token out. That is not synced: a line that is lost costs one
-// revocation too many. standing says what the file is to hold, when it has come
-// to be mostly garbage.
+// remove takes a token out. standing says what the file is to hold from now on: it
+// is written anew, as a secret that is dead has no business on a disk. Where that
+// cannot be done the token is struck out by a line of its own.
 func (f *ledgerFile) remove(id string, standing func() []record) error {
-	line, err := encodeRecord(record{Gone: id})
+	err := f.rewrite(standing())
 	if err == nil {
-		err = f.append(line, false)
+		return nil
 	}
-	f.stands -= f.lines[id]
-	delete(f.lines, id)
-	if garbage := f.size - f.stands; err != nil || garbage > maxGarbage && garbage > f.stands {
-		return f.rewrite(standing())
+	line, encodeErr := encodeRecord(record{Gone: id})
+	if encodeErr != nil {
+		return errors.Join(err, encodeErr)
 	}
-	return nil
+	return errors.Join(err, f.append(line, false))
 }
 
 func (f *ledgerFile) append(line []byte, synced bool) error {
@@ -238,7 +228,6 @@ func (f *ledgerFile) append(line []byte, synced bool) error {
 		line = append([]byte("\n"), line...)
 	}
 	n, err := f.file.Write(line)
-	f.size += int64(n)
 	if err != nil {
 		f.damaged = f.damaged || n > 0
 		return fmt.Errorf("write ledger of tokens: %w", err)
@@ -264,7 +253,7 @@ func (f *ledgerFile) rewrite(all []record) error {
 	if err != nil {
 		return err
 	}
-	next := &ledgerFile{file: file, lines: map[string]int64{}}
+	next := &ledgerFile{file: file}
 	err = next.fill(all)
 	if err == nil {
 		err = os.Rename(temporary, f.path)
@@ -281,7 +270,7 @@ func (f *ledgerFile) rewrite(all []record) error {
 	if f.file != nil {
 		_ = f.file.Close()
 	}
-	f.file, f.lines, f.size, f.stands, f.damaged = file, next.lines, next.size, next.stands, false
+	f.file, f.damaged = file, false
 	return nil
 }
 
@@ -295,10 +284,7 @@ func (f *ledgerFile) fill(all []record) error {
 		if _, err := w.Write(line); err != nil {
 			return err
 		}
-		f.lines[gitgw.NewToken(r.Token, time.Time{}).ID()] = int64(len(line))
-		f.size += int64(len(line))
 	}
-	f.stands = f.size
 	if err := w.Flush(); err != nil {
 		return err
 	}

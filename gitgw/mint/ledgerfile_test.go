@@ -390,3 +390,26 @@ func mintForEver(path string) {
 		}
 	}
 }
+
+// A token that was taken out is in no file any more, also while others stand.
+func TestLedgerKeepsNothingDead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	f, _, err := openLedger(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	dead, alive := record{Token: "ghs_dead", Time: time.Now()}, record{Token: "ghs_alive", Time: time.Now()}
+	for _, r := range []record{dead, alive} {
+		if err := f.add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.remove(gitgw.NewToken(dead.Token, time.Time{}).ID(), func() []record { return []record{alive} }); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || bytes.Contains(text, []byte(dead.Token)) || !bytes.Contains(text, []byte(alive.Token)) {
+		t.Errorf("the file holds %s, %v", text, err)
+	}
+}
