@@ -102,7 +102,10 @@ func (g *Gateway) advertise(w http.ResponseWriter, r *http.Request, caller Calle
 	// A client that does not take the listing holds neither it nor its token.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * time.Minute))
 	resp, used, err := g.list(ctx, caller, up)
-	defer used.revoke()
+	defer func() {
+		e, ok := errors.AsType[*upstreamError](err)
+		used.release(ok && e.status == http.StatusUnauthorized)
+	}()
 	if err != nil {
 		g.refuseRefs(w, r, caller, up.repo, err)
 		return

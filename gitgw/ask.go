@@ -43,7 +43,7 @@ func (p *push) ask(clientCtx context.Context) (Answer, error) {
 	defer tick.Stop()
 	p.rep.progress(p.g.notice("waiting for approval of "+p.describe(q)) + "\n")
 	if p.rep.flush() != nil {
-		return Answer{}, errClientGone
+		return Answer{}, p.whyGone()
 	}
 	for {
 		select {
@@ -51,7 +51,7 @@ func (p *push) ask(clientCtx context.Context) (Answer, error) {
 			// An approver that noticed the end of its context says so in its own
 			// words; ours say which end it was.
 			if r.err != nil && ctx.Err() != nil {
-				return Answer{}, waited(clientCtx, limits.Ask)
+				return Answer{}, p.waited(clientCtx, limits.Ask)
 			}
 			return r.answer, r.err
 		case <-tick.C:
@@ -59,18 +59,18 @@ func (p *push) ask(clientCtx context.Context) (Answer, error) {
 			// not answered yet; the second fails.
 			p.rep.progress(p.g.notice(fmt.Sprintf("waiting for approval (%s)", time.Since(started).Round(time.Second))) + "\n")
 			if p.rep.flush() != nil {
-				return Answer{}, errClientGone
+				return Answer{}, p.whyGone()
 			}
 		case <-ctx.Done():
-			return Answer{}, waited(clientCtx, limits.Ask)
+			return Answer{}, p.waited(clientCtx, limits.Ask)
 		}
 	}
 }
 
 // waited says which of its two ends a wait came to.
-func waited(clientCtx context.Context, limit time.Duration) error {
+func (p *push) waited(clientCtx context.Context, limit time.Duration) error {
 	if clientCtx.Err() != nil {
-		return errClientGone
+		return p.whyGone()
 	}
 	return fmt.Errorf("no answer within %s", limit)
 }

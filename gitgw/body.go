@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,6 +32,8 @@ type clientBody struct {
 	raw      io.Reader
 	deadline func(time.Time) error
 	stall    time.Duration
+
+	aborted atomic.Bool // nothing more is read, not even to drain
 
 	mu      sync.Mutex
 	buf     *bufio.Reader // over raw or the inflater
@@ -71,6 +74,11 @@ type wireReader struct{ b *clientBody }
 func (w wireReader) Read(p []byte) (int, error) {
 	// A connection that knows no deadlines leaves the limit to the server.
 	_ = w.b.deadline(time.Now().Add(w.b.stall))
+	if w.b.aborted.Load() {
+		// Asked after the limit was set, which may have undone abort's.
+		w.b.failed = errRunEnded
+		return 0, errRunEnded
+	}
 	n, err := w.b.raw.Read(p)
 	w.b.wire += int64(n)
 	if errors.Is(err, io.EOF) {
@@ -78,7 +86,9 @@ func (w wireReader) Read(p []byte) (int, error) {
 		// not take our old limit for one.
 		_ = w.b.deadline(time.Time{})
 	} else if err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		if w.b.aborted.Load() {
+			err = errRunEnded
+		} else if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = fmt.Errorf("client sent nothing for %s: %w", w.b.stall, err)
 		}
 		w.b.failed = err
@@ -126,6 +136,13 @@ func (b *clientBody) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stopped = true
+}
+
+// abort ends a read that is under way and every later one: the run has ended, and
+// its client is owed no answer.
+func (b *clientBody) abort() {
+	b.aborted.Store(true)
+	_ = b.deadline(time.Unix(1, 0))
 }
 
 // drain reads the rest of the request off the wire, without inflating it: a

@@ -18,6 +18,14 @@ type Caller struct {
 	// ReadToken gives the run's own token for a repository, if it has one. May
 	// be nil. The gateway never revokes what it got here.
 	ReadToken func(ctx context.Context, repo Repo) (Token, bool)
+	// Ended is closed when the run ends; nil means that nobody will say. Nothing
+	// is begun in its name from then on. What is under way is aborted at once, but
+	// for a push that the forge has whole: it gets Limits.Grace to be reported.
+	Ended <-chan struct{}
+	// Hold makes the run's end wait until release is called, because something is
+	// still to be done in its name, such as revoking a token. ok is false when the
+	// end has come too far for that. May be nil.
+	Hold func() (release func(), ok bool)
 }
 
 // mayName reports whether repo is the caller's own or a linked one.

@@ -3,6 +3,7 @@ package gitgw
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 )
@@ -17,6 +18,9 @@ func (p *push) mint(clientCtx context.Context) (Token, error) {
 	// A gateway without minter still judges, so that a rule set can be tried.
 	if p.g.Minter == nil {
 		return Token{}, errors.New("no push token: no token source is configured")
+	}
+	if err := p.g.budgets.spend(p.caller.Session, p.limits.Mints, time.Now()); err != nil {
+		return Token{}, fmt.Errorf("no push token: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(clientCtx), mintTime)
 	defer cancel()
@@ -56,6 +60,9 @@ func (p *push) failedPush(up *upload, err error) bool {
 		p.record.UpstreamStatus = e.status
 	}
 	p.body.stop()
+	if p.caller.ended() {
+		return p.cutShort(up)
+	}
 	if lost := p.body.err(); lost != nil && !up.whole.Load() {
 		// The forge saw the upload end early and changes nothing.
 		p.end(Aborted, lost.Error())
@@ -82,6 +89,9 @@ func (p *push) failedPush(up *upload, err error) bool {
 func (p *push) brokenReport(y *relay, up *upload, err, cut error) bool {
 	p.g.log().Warn("report broke off", attrs(p.caller, p.up.repo, err)...)
 	p.body.stop()
+	if p.caller.ended() {
+		return p.cutShort(up)
+	}
 	if !up.whole.Load() {
 		// The upload ended early for one of three reasons: the client, its
 		// compression, or the forge itself.

@@ -38,6 +38,9 @@ type Gateway struct {
 
 	mu       sync.Mutex
 	fallback *http.Transport
+
+	budgets budgets
+	looks   looks
 }
 
 var _ http.Handler = (*Gateway)(nil)
@@ -49,6 +52,15 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.text(w, http.StatusForbidden, "this connection belongs to no run")
 		return
 	}
+	// From here to the end of this request something is done in the run's name,
+	// and everything hangs on the run's life as well as on the client's.
+	ctx, release, ok := caller.begin(r.Context())
+	if !ok {
+		g.text(w, http.StatusForbidden, errRunEnded.Error())
+		return
+	}
+	defer release()
+	r = r.WithContext(ctx)
 	route, err := parseRoute(r)
 	if err != nil {
 		g.text(w, http.StatusNotFound, err.Error())
@@ -91,6 +103,10 @@ func (g *Gateway) refuseRefs(w http.ResponseWriter, r *http.Request, caller Call
 	}
 	status := http.StatusForbidden
 	if err != nil {
+		if caller.ended() {
+			g.text(w, http.StatusForbidden, errRunEnded.Error())
+			return
+		}
 		if r.Context().Err() != nil {
 			return // nobody is there to read it
 		}
@@ -178,10 +194,12 @@ func http1() *http.Protocols {
 	return &p
 }
 
-// Close drops idle connections to the forges. Pushes under way go on, and a
-// request that comes late is still served: a server that reloads its
-// configuration lets the old handler finish.
+// Close revokes the tokens that are kept for further listings and drops idle
+// connections to the forges. Pushes under way go on, and a request that comes late
+// is still served: a server that reloads its configuration lets the old handler
+// finish.
 func (g *Gateway) Close() error {
+	g.looks.close()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.fallback != nil {

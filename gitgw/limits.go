@@ -29,6 +29,19 @@ type Limits struct {
 	Total time.Duration
 	// Revoke bounds the revocation of the token. Default 5 s.
 	Revoke time.Duration
+	// Grace is how long a push that the forge has whole may go on after its run
+	// has ended: the refs are going to move, and the audit wants to know. Default
+	// 3 s, which with the revocation is less than the 5 s a run's end may take.
+	Grace time.Duration
+	// Pushes is how many pushes of one run are under way at a time. Default 4.
+	Pushes int
+	// Mints is how many tokens one run may cause within a minute. Default 30; an
+	// installation of a GitHub App has 5,000 calls an hour for everybody, and
+	// revoking needs some of them.
+	Mints int
+	// Look is how long a token to list refs serves further listings of the same
+	// run and repository. Default 1 min.
+	Look time.Duration
 	// Retry are the pauses before the preflight is tried again, since a new
 	// token takes a moment to be known everywhere. Default 1, 2 and 4 s.
 	Retry []time.Duration
@@ -45,6 +58,10 @@ func (l Limits) withDefaults() Limits {
 	l.Progress = orDefault(l.Progress, 5*time.Second)
 	l.Total = orDefault(l.Total, time.Hour)
 	l.Revoke = orDefault(l.Revoke, 5*time.Second)
+	l.Grace = orDefault(l.Grace, 3*time.Second)
+	l.Pushes = orDefault(l.Pushes, 4)
+	l.Mints = orDefault(l.Mints, 30)
+	l.Look = orDefault(l.Look, time.Minute)
 	if l.Retry == nil {
 		l.Retry = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 	}

@@ -11,7 +11,9 @@ import (
 type look struct {
 	token  Token
 	pauses []time.Duration // for a token too young to be known everywhere
-	revoke func()
+	// release must be called when the listing is over; spoilt says that the forge
+	// does not take the token.
+	release func(spoilt bool)
 	// lacking is why there is no token, where somebody could change that.
 	lacking string
 }
@@ -20,7 +22,7 @@ type look struct {
 // read, or none, which still serves public repositories. Never with one that
 // writes. A run that is older than its token must still be able to push, so a
 // token that the forge does not take is not the end. The result's
-// revoke is never nil.
+// release is never nil.
 func (g *Gateway) list(ctx context.Context, caller Caller, up *upstream) (resp *http.Response, used look, err error) {
 	own, has := Token{}, false
 	if caller.ReadToken != nil {
@@ -29,10 +31,10 @@ func (g *Gateway) list(ctx context.Context, caller Caller, up *upstream) (resp *
 	if has && !own.IsZero() {
 		resp, err = up.refs(ctx, "git-upload-pack", "", own)
 		if e, ok := errors.AsType[*upstreamError](err); !ok || e.status != http.StatusUnauthorized || g.Minter == nil {
-			return resp, look{token: own, revoke: func() {}}, err
+			return resp, look{token: own, release: func(bool) {}}, err
 		}
 	}
-	used = g.mintLook(ctx, caller, up.repo)
+	used = g.looks.borrow(ctx, g, caller, up.repo)
 	resp, err = retrying(ctx, used.pauses, func(error) {}, func() (*http.Response, error) {
 		return up.refs(ctx, "git-upload-pack", "", used.token)
 	})
@@ -43,33 +45,32 @@ func (g *Gateway) list(ctx context.Context, caller Caller, up *upstream) (resp *
 	return resp, used, err
 }
 
-// mintLook makes a token that can read repo and nothing else.
-func (g *Gateway) mintLook(ctx context.Context, caller Caller, repo Repo) look {
-	none := look{revoke: func() {}}
-	if g.Minter == nil {
-		return none
+// mintLook makes a token that can read repo and nothing else, or says why not.
+func (g *Gateway) mintLook(ctx context.Context, caller Caller, repo Repo) (t Token, lacking string) {
+	if err := g.budgets.spend(caller.Session, g.Limits.withDefaults().Mints, time.Now()); err != nil {
+		return Token{}, err.Error()
 	}
 	// As for a push, the client's death does not cut the minting short: a token
 	// that was made must be known, to be revoked.
-	mintCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mintTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mintTime)
 	defer cancel()
-	t, err := g.Minter.Mint(mintCtx, repo, Look)
+	t, err := g.Minter.Mint(ctx, repo, Look)
 	if err != nil {
 		g.log().Info("no token to list refs", attrs(caller, repo, err)...)
 		if told, ok := errors.AsType[*MintError](err); ok {
-			none.lacking = told.Reason
+			lacking = told.Reason
 		}
-		return none
+		return Token{}, lacking
 	}
-	if t.IsZero() {
-		return none
+	return t, ""
+}
+
+// revokeLook ends a token of mintLook. ctx, that of the request it was minted for,
+// may have ended long ago.
+func (g *Gateway) revokeLook(ctx context.Context, caller Caller, repo Repo, t Token) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.Limits.withDefaults().Revoke)
+	defer cancel()
+	if err := g.Minter.Revoke(ctx, t); err != nil {
+		g.log().Warn("token to list refs was not revoked", attrs(caller, repo, err)...)
 	}
-	limits := g.Limits.withDefaults()
-	return look{token: t, pauses: limits.Retry, revoke: func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.Revoke)
-		defer cancel()
-		if err := g.Minter.Revoke(ctx, t); err != nil {
-			g.log().Warn("token to list refs was not revoked", attrs(caller, repo, err)...)
-		}
-	}}
 }

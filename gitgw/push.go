@@ -42,7 +42,9 @@ func (g *Gateway) receivePack(w http.ResponseWriter, r *http.Request, caller Cal
 	}
 	// The record is written after the token's end and before the connection's,
 	// whatever the end was.
+	unbind := p.bind()
 	sound := p.run(r.Context(), err)
+	unbind()
 	p.record.Duration = time.Since(started)
 	p.record.ClientGone = p.rep.lost != nil || p.body.err() != nil
 	// A probe has no outcome and no record.
@@ -88,6 +90,11 @@ func (p *push) run(clientCtx context.Context, encoding error) bool {
 	if !p.judge() {
 		return p.deny()
 	}
+	leave, ok := p.g.budgets.enter(p.caller.Session, p.limits.Pushes)
+	if !ok {
+		return p.fail(Refused, p.g.notice(fmt.Sprintf("%d pushes of this run are under way already; push again when one has ended", p.limits.Pushes)))
+	}
+	defer leave()
 	if sound, ok := p.approved(clientCtx); !ok {
 		return sound
 	}
@@ -182,7 +189,7 @@ func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
 	answer, err := p.ask(clientCtx)
 	p.record.Approver = answer.By
 	switch {
-	case errors.Is(err, errClientGone):
+	case errors.Is(err, errClientGone), errors.Is(err, errRunEnded):
 		p.end(Aborted, err.Error())
 		return false, false
 	case err != nil:
@@ -265,7 +272,7 @@ func (p *push) forward(clientCtx context.Context) bool {
 	}, func() (Capabilities, error) { return p.up.preflight(clientCtx, token) })
 	switch {
 	case clientCtx.Err() != nil:
-		p.end(Aborted, errClientGone.Error())
+		p.end(Aborted, p.whyGone().Error())
 		return false
 	case err != nil:
 		return p.fail(Failed, p.g.notice(err.Error()))
@@ -289,6 +296,8 @@ func (p *push) forward(clientCtx context.Context) bool {
 	ctx, dog, rest := newWatchdog(total, p.limits.Upstream)
 	defer rest()
 	up := &upload{head: bytes.NewReader(encoded.Bytes()), moved: dog.touch}
+	ctx, part := p.endWithRun(ctx, up)
+	defer part()
 	size := int64(-1)
 	if head.DeletesOnly() {
 		// Some clients append an empty pack; receive-pack does not expect one.

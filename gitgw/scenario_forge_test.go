@@ -48,7 +48,9 @@ func TestI02(t *testing.T) {
 	if len(tokens) != 1 || len(tokens[0].Repositories) != 1 || tokens[0].Repositories[0] != "acme/lib" {
 		t.Errorf("tokens: %+v", tokens)
 	}
-	// The listing was fetched with a token that cannot write, and that is gone.
+	// The listing was fetched with a token that cannot write, and that goes when
+	// the gateway does at the latest.
+	_ = w.gateway.Close()
 	for _, tok := range w.hub.Tokens() {
 		if tok.Installation != 0 && !tok.Revoked() {
 			t.Errorf("a token lives on: %v %v", tok.Repositories, tok.Permissions)

@@ -153,6 +153,7 @@ func TestReadTokenExpired(t *testing.T) {
 	w := newWorld(t, allowAll)
 	w.hub.Advance(61 * time.Minute)
 	w.git("push", "origin", "main:late").want(t, 0, " * [new branch]      main -> late")
+	_ = w.gateway.Close() // which ends the token that further listings would use
 	for _, tok := range w.hub.Live() {
 		t.Errorf("a token lives on: %v", tok.Permissions)
 	}

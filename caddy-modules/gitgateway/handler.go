@@ -159,8 +159,11 @@ func (h *Handler) caller(r *http.Request) (gitgw.Caller, bool) {
 	if err != nil {
 		return gitgw.Caller{}, false
 	}
+	// The life first: should another session have come by the id meanwhile, the
+	// one that has ended is asked, and refuses.
+	life, alive := h.sessions.Life(id)
 	info, ok := h.sessions.Lookup(id)
-	if !ok {
+	if !ok || !alive {
 		return gitgw.Caller{}, false
 	}
 	caller := gitgw.Caller{
@@ -168,6 +171,8 @@ func (h *Handler) caller(r *http.Request) (gitgw.Caller, bool) {
 		Agent:     info.Agent,
 		Workspace: info.Workspace,
 		ReadToken: h.readToken(info),
+		Ended:     life.Ended(),
+		Hold:      life.Hold,
 	}
 	// A repository that does not parse here, where it matters, is none: the
 	// session's other pushes are not concerned by it.
@@ -195,8 +200,18 @@ func (h *Handler) readToken(info session.Info) func(context.Context, gitgw.Repo)
 	}
 }
 
+// Cleanup ends what the gateway keeps for further requests. Those that are under
+// way go on.
+func (h *Handler) Cleanup() error {
+	if h.gateway == nil {
+		return nil
+	}
+	return h.gateway.Close()
+}
+
 // Interface guards
 var (
+	_ caddy.CleanerUpper          = (*Handler)(nil)
 	_ caddy.Provisioner           = (*Handler)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
 )

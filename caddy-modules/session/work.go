@@ -58,16 +58,22 @@ func (w *work) wait(limit time.Duration) (left int) {
 	return w.running
 }
 
-// Work begins something in a session's name that its proxies know nothing of, as
-// the push gateway does. ended is closed when the session's end begins, at which
-// the work should stop; finished is called when nothing of it is left, for the
-// end waits for that, if not for ever. ok is false when there is no such session,
-// or none any more: nothing may be done in its name.
-func (r *Registry) Work(id string) (ended <-chan struct{}, finished func(), ok bool) {
+// Life is a session's, for those who do something in its name that its proxies
+// know nothing of, as the push gateway does. It is that of one session, and not of
+// the next one with its id.
+type Life struct{ s *session }
+
+// Life returns the life of an open session. ok is false when there is none:
+// nothing may be done in its name.
+func (r *Registry) Life(id string) (life Life, ok bool) {
 	s := r.find(id)
-	if s == nil {
-		return nil, func() {}, false
-	}
-	finished, ok = s.work.begin()
-	return s.ctx.Done(), finished, ok
+	return Life{s}, s != nil
 }
+
+// Ended is closed when the session's end begins, at which whatever is done in its
+// name should stop.
+func (l Life) Ended() <-chan struct{} { return l.s.ctx.Done() }
+
+// Hold makes the end wait until release is called, 5 s at the most, because
+// something is still to be done. ok is false when the end has come too far.
+func (l Life) Hold() (release func(), ok bool) { return l.s.work.begin() }

@@ -10,6 +10,20 @@ import (
 	"postern/caddy-modules/session/lease"
 )
 
+// held holds a session.
+func held(t *testing.T, r *Registry, id string) (ended <-chan struct{}, release func()) {
+	t.Helper()
+	life, ok := r.Life(id)
+	if !ok {
+		t.Fatal("there is no such session")
+	}
+	release, ok = life.Hold()
+	if !ok {
+		t.Fatal("refused")
+	}
+	return life.Ended(), release
+}
+
 // What is done in a session's name is told of the end, and waited for.
 func TestWork(t *testing.T) {
 	for name, moment := range map[string]time.Duration{"stops at once": 0, "needs a moment": 100 * time.Millisecond} {
@@ -17,10 +31,8 @@ func TestWork(t *testing.T) {
 			r := newRegistry(t)
 			r.Push(generation(t, r))
 			open(t, r, lease.Spec{ID: "a"})
-			ended, finished, ok := r.Work("a")
-			if !ok {
-				t.Fatal("refused")
-			}
+			life, _ := r.Life("a")
+			ended, release := held(t, r, "a")
 			select {
 			case <-ended:
 				t.Fatal("told of an end that has not begun")
@@ -29,14 +41,13 @@ func TestWork(t *testing.T) {
 			var over atomic.Bool
 			go func() {
 				<-ended
-				if _, late, ok := r.Work("a"); ok {
-					t.Error("work begins after the end has")
-					late()
+				if _, ok := r.Life("a"); ok {
+					t.Error("the session is still alive")
 				}
 				time.Sleep(moment)
 				over.Store(true)
-				finished()
-				finished() // a deferred call more does no harm
+				release()
+				release() // a deferred call more does no harm
 			}()
 			if err := r.Close("a"); err != nil {
 				t.Error(err)
@@ -44,9 +55,9 @@ func TestWork(t *testing.T) {
 			if !over.Load() {
 				t.Error("the end did not wait")
 			}
-			if _, finished, ok := r.Work("a"); ok {
-				t.Error("work begins after the end")
-				finished()
+			if release, ok := life.Hold(); ok {
+				t.Error("held after the end")
+				release()
 			}
 		})
 	}
@@ -95,7 +106,7 @@ func TestWorkOfAnEarlierSession(t *testing.T) {
 	r := newRegistry(t)
 	r.Push(generation(t, r))
 	open(t, r, lease.Spec{ID: "a"})
-	ended, finished, _ := r.Work("a")
+	ended, release := held(t, r, "a")
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -108,16 +119,13 @@ func TestWorkOfAnEarlierSession(t *testing.T) {
 		return r.sessions["a"] == nil
 	})
 	open(t, r, lease.Spec{ID: "a"})
-	again, done, ok := r.Work("a")
-	if !ok {
-		t.Fatal("the second session takes no work")
-	}
+	again, done := held(t, r, "a")
 	select {
 	case <-closed:
 		t.Error("the first one's end did not wait")
 	default:
 	}
-	finished()
+	release()
 	<-closed
 	select {
 	case <-again:
@@ -127,13 +135,11 @@ func TestWorkOfAnEarlierSession(t *testing.T) {
 	done()
 }
 
-func TestNoWorkForNobody(t *testing.T) {
+func TestNobodyHasNoLife(t *testing.T) {
 	r := newRegistry(t)
-	_, finished, ok := r.Work("nobody")
-	if ok {
-		t.Error("work begins for nobody")
+	if _, ok := r.Life("nobody"); ok {
+		t.Error("nobody lives")
 	}
-	finished()
 }
 
 // Work that begins while the end waits is either waited for or refused.
