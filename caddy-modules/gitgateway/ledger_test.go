@@ -46,12 +46,18 @@ func TestLedger(t *testing.T) {
 	if err := g.load(g.app() + agentRules); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := g.push(t, "acme/app", "agent/x"); err != nil {
-		t.Fatalf("push: %v\n%s", err, out)
+	g.forge.SetFaults(fakegithub.Faults{SlowReport: 2 * time.Second})
+	pushed := make(chan error, 1)
+	go func() { _, err := g.push(t, "acme/app", "agent/x"); pushed <- err }()
+	for deadline := time.Now().Add(20 * time.Second); !g.hasRef(t, "acme/app", "agent/x") && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
 	}
 	write := g.forge.WriteTokens()
 	if len(write) != 1 || !strings.Contains(g.ledger(t), write[0].Value) {
 		t.Errorf("the push's token is not recorded: %+v", write)
+	}
+	if err := <-pushed; err != nil || strings.Contains(g.ledger(t), write[0].Value) {
+		t.Errorf("after the push (%v) its token is still recorded", err)
 	}
 	if status, body := g.control(t, http.MethodDelete, "/v1/sessions/push", ""); status != http.StatusNoContent {
 		t.Fatalf("close the session: %d %s", status, body)
