@@ -29,7 +29,7 @@ func TestEndOfASession(t *testing.T) {
 		out, err := g.push(t, "acme/app", "agent/x")
 		pushed <- result{out, err}
 	}()
-	for deadline := time.Now().Add(20 * time.Second); !g.hasRef(t, "acme/app", "agent/x"); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !g.landed(t, "acme/app"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the push does not arrive")
 		}

@@ -49,7 +49,7 @@ func TestLedger(t *testing.T) {
 	g.forge.SetFaults(fakegithub.Faults{SlowReport: 2 * time.Second})
 	pushed := make(chan error, 1)
 	go func() { _, err := g.push(t, "acme/app", "agent/x"); pushed <- err }()
-	for deadline := time.Now().Add(20 * time.Second); !g.hasRef(t, "acme/app", "agent/x") && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(20 * time.Second); !g.landed(t, "acme/app") && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	write := g.forge.WriteTokens()
