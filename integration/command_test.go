@@ -15,6 +15,7 @@ func TestCaddy(t *testing.T) {
 	caddy := buildCaddy(t)
 	t.Run("commands", func(t *testing.T) { testCommands(t, caddy) })
 	t.Run("crash", func(t *testing.T) { testCrash(t, caddy) })
+	t.Run("tokens", func(t *testing.T) { testTokens(t, caddy) })
 	t.Run("terminate", func(t *testing.T) { testTerminate(t, caddy) })
 	t.Run("second appliance", func(t *testing.T) { testSecondAppliance(t, caddy) })
 }
