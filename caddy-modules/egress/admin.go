@@ -70,16 +70,18 @@ func adminOne(w http.ResponseWriter, r *http.Request) error {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errNoApp}
 	}
 	id := r.PathValue("id")
-	info, ok := registry.Lookup(id)
-	if !ok {
-		return apiError(http.StatusNotFound, "no session %q", id)
-	}
 	switch r.Method {
 	case http.MethodGet:
+		info, ok := registry.Lookup(id)
+		if !ok {
+			return apiError(http.StatusNotFound, "no session %q", id)
+		}
 		return writeJSON(w, info)
 	case http.MethodDelete:
+		// Without a look first: one that is being opened can be ended too, and one
+		// that is on its way back is remembered.
 		if err := registry.Close(id); err != nil {
-			return caddy.APIError{HTTPStatus: http.StatusInternalServerError, Err: fmt.Errorf("close session %s: %w", id, err)}
+			return apiError(http.StatusNotFound, "no session %q", id)
 		}
 		w.WriteHeader(http.StatusNoContent)
 		return nil
