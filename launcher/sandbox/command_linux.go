@@ -60,7 +60,7 @@ func isolation(f *Facts) []string {
 	out := []string{
 		"--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
 		"--hostname", hostname,
-		"--die-with-parent",
+		// No --die-with-parent: see Process.launch.
 		// No controlling terminal: nothing can be typed into the caller's.
 		"--new-session",
 		// Our own PID 1: bubblewrap's would run without the filter.
@@ -118,17 +118,14 @@ func command(bwrap string, f *Facts, plan []Mount, ports []int, control, stderr 
 	for _, port := range ports {
 		argv = append(argv, strconv.Itoa(port))
 	}
-	cmd := exec.Command(bwrap, argv...) //nolint:noctx // it ends by its parent-death signal, or by Kill
+	cmd := exec.Command(bwrap, argv...) //nolint:noctx // it ends with the control connection, see Kill
 	// Nothing of the caller's environment loads into bubblewrap either. PID 1 waits for
 	// most of its life; a thread less for each further processor is time at every start.
 	cmd.Env = []string{"GOMAXPROCS=1"}
 	cmd.Dir = "/"
 	cmd.ExtraFiles = fds.list
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		// A Ctrl-C in the caller's terminal is for us to pass on; in its process
-		// group bubblewrap would die of it and take the command along.
-		Setpgid:   true,
-		Pdeathsig: syscall.SIGKILL,
-	}
+	// A Ctrl-C in the caller's terminal is for us to pass on; in its process group
+	// bubblewrap would die of it and take the command along.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd, fds, nil
 }

@@ -40,6 +40,10 @@ func Init(args []string) int {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return initFailed(err)
 	}
+	// Bubblewrap outlives us in the order of things; where it does not, we go with it.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return initFailed(err)
+	}
 	if err := closeOnExec(fdFirst); err != nil {
 		return initFailed(err)
 	}
@@ -289,13 +293,14 @@ func lookPath(name string, env []string) (string, error) {
 	return "", &os.PathError{Op: "exec", Path: name, Err: unix.ENOENT}
 }
 
-// obey passes signals on until the launcher hangs up, which ends the sandbox: a
-// second cord beside the parent-death signal.
+// obey passes signals on until the launcher hangs up, which ends the sandbox, and
+// bubblewrap with it: see Process.launch.
 func (in *initial) obey() {
 	for {
 		m, err := decode(in.conn, maxInside)
 		if err != nil {
-			os.Exit(ExitRefused)
+			// Past everything that runs at an exit: at once.
+			syscall.Exit(128 + int(unix.SIGKILL))
 		}
 		if m.Type == msgSignal {
 			in.signal(syscall.Signal(m.Signal), m.Group)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
 
@@ -122,7 +121,14 @@ func sweep(dir string) {
 	}
 }
 
-// launch starts bubblewrap on a thread of its own.
+// launch starts bubblewrap.
+//
+// What ends everything when this process dies is the control connection: PID 1 of the
+// sandbox exits when it breaks, the kernel ends the rest, and bubblewrap follows. A
+// parent-death signal for bubblewrap (or its --die-with-parent, which is the same)
+// would be worse: it may come while bubblewrap's child waits for its user mapping, who
+// then waits for ever, in nobody's care. The other way round is safe, so PID 1 asks
+// for bubblewrap's death to be its own.
 func (p *Process) launch(bwrap string, o Options) error {
 	theirs, err := p.socketpair()
 	if err != nil {
@@ -150,9 +156,6 @@ func (p *Process) launch(bwrap string, o Options) error {
 
 	started := make(chan error)
 	go func() {
-		// The parent-death signal is that of the thread that forked, and comes when
-		// the thread ends: it is kept, and ends with this function.
-		runtime.LockOSThread()
 		err := cmd.Start()
 		_ = theirsErr.Close()
 		started <- err
@@ -164,6 +167,8 @@ func (p *Process) launch(bwrap string, o Options) error {
 		if p.code < 0 {
 			p.code = 128 + 9 // only a signal does that, and we know of one
 		}
+		// PID 1 is gone too, or about to be: what it still said is waiting.
+		_ = p.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 		close(p.ended)
 	}()
 	if err := <-started; err != nil {
