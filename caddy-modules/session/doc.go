@@ -25,10 +25,14 @@
 // policy has left the configuration, keeps its listeners and refuses everything
 // with a reason, because a refused connection tells a run nothing.
 //
+// The end of a session is the end of everything that is done in its name: its
+// proxies, its token, and what holds its [Life]. One that was ended on request is
+// never lent again.
+//
 // [Network] is how a session's proxies reach what the appliance itself serves:
 // sites without a port, which know a session by its connection.
 //
-// Nothing is written down. After a crash leased sessions come back by themselves,
+// No session is written down. After a crash leased sessions come back by themselves,
 // as their launchers lend the same listeners again; a host sees another `born` in
 // GET /v1/state and PUTs its sessions again, naming the addresses they had.
 package session

@@ -64,8 +64,11 @@ func TestCommandAnswers(t *testing.T) {
 		{"slow child", "sleep 60 & echo tok", "", "the token command did not answer in time"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			// Written before any of the others runs: a program that a forked process
+			// still has open for writing cannot be started.
+			program := script(t, c.body)
 			t.Parallel()
-			m := &mint.Command{Argv: []string{script(t, c.body)}, Timeout: 30 * time.Second}
+			m := &mint.Command{Argv: []string{program}, Timeout: 30 * time.Second}
 			if strings.HasPrefix(c.name, "slow") {
 				m.Timeout = 300 * time.Millisecond
 			}
