@@ -67,17 +67,9 @@ func settingsFile() string {
 
 // loadSettings reads the file at path, if it is there, and the environment.
 func loadSettings(path string) (*settings, error) {
-	v := viper.New()
-	v.SetEnvPrefix("postern")
-	for _, key := range known {
-		if err := v.BindEnv(key); err != nil {
-			return nil, fmt.Errorf("bind setting %s: %w", key, err)
-		}
-	}
-	if path != "" {
-		if err := readSettingsFile(v, path); err != nil {
-			return nil, err
-		}
+	v, err := readSettings(path)
+	if err != nil {
+		return nil, err
 	}
 	r := reader{v: v, file: path}
 	s := &settings{
@@ -98,7 +90,6 @@ func loadSettings(path string) (*settings, error) {
 		GitHooks:  r.onOff("git_hooks", false),
 		Quiet:     r.onOff("quiet", false),
 	}
-	var err error
 	if s.Mode, err = sandbox.ParseMode(r.text("mode")); err != nil {
 		r.fail("mode", err)
 	}
@@ -121,6 +112,28 @@ func loadSettings(path string) (*settings, error) {
 		s.Binds = append(s.Binds, b)
 	}
 	return s, errors.Join(r.errs...)
+}
+
+// readSettings gathers what the environment and the file at path say. It returns nil
+// when both are silent, which is the usual case, and saves the time at every start.
+func readSettings(path string) (*viper.Viper, error) {
+	said := slices.ContainsFunc(known, func(key string) bool { return os.Getenv("POSTERN_"+strings.ToUpper(key)) != "" })
+	if _, err := os.Stat(path); !said && (path == "" || errors.Is(err, fs.ErrNotExist)) {
+		return nil, nil //nolint:nilnil // nothing was said
+	}
+	v := viper.New()
+	v.SetEnvPrefix("postern")
+	for _, key := range known {
+		if err := v.BindEnv(key); err != nil {
+			return nil, fmt.Errorf("bind setting %s: %w", key, err)
+		}
+	}
+	if path != "" {
+		if err := readSettingsFile(v, path); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
 }
 
 // readSettingsFile reads the file, if it is there and nobody else may write it.
@@ -154,9 +167,16 @@ func readSettingsFile(v *viper.Viper, path string) error {
 
 // reader reads typed values and collects what is wrong with them.
 type reader struct {
-	v    *viper.Viper
+	v    *viper.Viper // nil: nothing was said
 	file string
 	errs []error
+}
+
+func (r *reader) get(key string) any {
+	if r.v == nil {
+		return nil
+	}
+	return r.v.Get(key)
 }
 
 func (r *reader) fail(key string, err error) {
@@ -168,7 +188,7 @@ func (r *reader) fail(key string, err error) {
 }
 
 func (r *reader) text(key string) string {
-	switch v := r.v.Get(key).(type) {
+	switch v := r.get(key).(type) {
 	case nil:
 		return ""
 	case string:
@@ -182,7 +202,7 @@ func (r *reader) text(key string) string {
 }
 
 func (r *reader) onOff(key string, otherwise bool) bool {
-	switch v := r.v.Get(key).(type) {
+	switch v := r.get(key).(type) {
 	case nil:
 		return otherwise
 	case bool: // YAML reads on and off as such, too
@@ -212,7 +232,7 @@ func parseOnOff(text string) (bool, error) {
 // list reads a list of texts; one text is split at white space, as POSTERN_ALLOW
 // would be written.
 func (r *reader) list(key string) []string {
-	switch v := r.v.Get(key).(type) {
+	switch v := r.get(key).(type) {
 	case nil:
 		return nil
 	case string:

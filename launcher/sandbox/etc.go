@@ -39,7 +39,7 @@ type account struct {
 
 func self(home string) account {
 	a := account{name: "user", uid: os.Getuid(), gid: os.Getgid(), home: home, shell: "/bin/sh"}
-	if u, err := user.LookupId(strconv.Itoa(a.uid)); err == nil && !strings.ContainsAny(u.Username, ":\n") {
+	if u, err := user.Current(); err == nil && !strings.ContainsAny(u.Username, ":\n") {
 		a.name = u.Username
 	}
 	if _, err := os.Stat("/bin/bash"); err == nil {

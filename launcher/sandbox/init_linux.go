@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -51,15 +50,11 @@ func Init(args []string) int {
 	unix.CloseOnExec(fdStderr)
 
 	// The kernel does not protect a PID 1 that has handlers, and Go installs them:
-	// without this, kill 1 from inside would end the run.
-	ignored := make(chan os.Signal, 1)
-	signal.Notify(ignored)
+	// without this, kill 1 from inside would end the run. Only for the signals that
+	// would: each costs time at every start.
+	signal.Notify(make(chan os.Signal, 1), fatal...)
 
-	conn, err := controlConn(fdControl)
-	if err != nil {
-		return initFailed(err)
-	}
-	in := &initial{conn: conn}
+	in := &initial{control: os.NewFile(fdControl, "control")}
 	if err := in.announce(args); err != nil {
 		return initFailed(err)
 	}
@@ -67,6 +62,12 @@ func Init(args []string) int {
 		return initFailed(err)
 	}
 	return 0
+}
+
+// fatal are the signals whose default, with Go, is to end the process.
+var fatal = []os.Signal{
+	unix.SIGHUP, unix.SIGINT, unix.SIGTERM,
+	unix.SIGQUIT, unix.SIGTRAP, unix.SIGABRT, unix.SIGSTKFLT, unix.SIGSYS,
 }
 
 // initFailed prints to the stderr that the launcher reads with bubblewrap's.
@@ -77,26 +78,13 @@ func initFailed(err error) int {
 
 // initial is the state of PID 1.
 type initial struct {
-	conn *net.UnixConn
+	// control is in blocking mode: PID 1 has nothing else to do, and needs no poller.
+	control *os.File
 
 	write sync.Mutex // one message at a time
 
 	mu  sync.Mutex // guards pid against being signalled after it was reaped
 	pid int        // the command; 0 before and after
-}
-
-func controlConn(fd int) (*net.UnixConn, error) {
-	f := os.NewFile(uintptr(fd), "control")
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, fmt.Errorf("open control: %w", err)
-	}
-	conn, ok := c.(*net.UnixConn)
-	if !ok {
-		return nil, errors.New("open control: not a Unix socket")
-	}
-	return conn, nil
 }
 
 func (in *initial) send(m *message, fds ...int) error {
@@ -106,11 +94,11 @@ func (in *initial) send(m *message, fds ...int) error {
 	}
 	in.write.Lock()
 	defer in.write.Unlock()
-	if len(fds) == 0 {
-		_, err = in.conn.Write(data)
-	} else {
-		_, _, err = in.conn.WriteMsgUnix(data, unix.UnixRights(fds...), nil)
+	if len(fds) > 0 {
+		// Blocking, and small: it is taken as a whole.
+		return unix.Sendmsg(fdControl, data, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
 	}
+	_, err = in.control.Write(data)
 	return err
 }
 
@@ -161,7 +149,7 @@ func listenAll(ports []string) (fds []int, err error) {
 
 // run waits for the start message, runs the command, and reports.
 func (in *initial) run() error {
-	m, err := decode(in.conn, maxStart)
+	m, err := decode(in.control, maxStart)
 	if errors.Is(err, io.EOF) {
 		return nil // the launcher changed its mind
 	}
@@ -297,7 +285,7 @@ func lookPath(name string, env []string) (string, error) {
 // bubblewrap with it: see Process.launch.
 func (in *initial) obey() {
 	for {
-		m, err := decode(in.conn, maxInside)
+		m, err := decode(in.control, maxInside)
 		if err != nil {
 			// Past everything that runs at an exit: at once.
 			syscall.Exit(128 + int(unix.SIGKILL))

@@ -18,10 +18,10 @@ var systemTrees = []string{
 // format, and find their system-wide settings. The rest of /etc says who may log in
 // and where the host's services keep their secrets.
 var etcTrees = []string{
-	"alternatives", "crypto-policies", "debian_version", "gai.conf", "host.conf",
+	"alternatives", "crypto-policies", "debian_version",
 	"inputrc", "java-8-openjdk", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "java-25-openjdk",
 	"ld.so.cache", "locale.alias", "locale.conf", "localtime",
-	"magic", "mime.types", "os-release", "pki/ca-trust/extracted", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf",
+	"mime.types", "os-release", "pki/ca-trust/extracted", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf",
 	"profile", "profile.d", "bash.bashrc", "bashrc", "protocols", "redhat-release", "services", "shells",
 	"ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf",
 	"static", "terminfo", "timezone", "vimrc", "zsh", "zshenv",
