@@ -1,4 +1,5 @@
-# build and demo need Go, git, curl and bubblewrap; test needs gcc as well (-race).
+# build and demo need Go, git, curl and bubblewrap; test needs gcc as well (-race),
+# and git-lfs and two Python libraries as clients of the push gateway.
 # .ci/deps installs what is missing on Debian, or says what to install.
 GO ?= go
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -18,9 +19,10 @@ demo: ## one sandboxed run: allowed, denied, pushed, refused
 	@$(GO) run ./integration/demo
 
 test: ## everything, under the race detector
-	@.ci/deps git curl bubblewrap gcc
+	@.ci/deps git curl bubblewrap gcc git-lfs python3-dulwich python3-pygit2
 	$(GO) vet ./...
 	$(GO) test -race -timeout 20m ./...
+	$(GO) test -run Memory ./gitgw # which the race detector would multiply
 
 lint:
 	$(LINT) run ./...
