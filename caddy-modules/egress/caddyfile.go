@@ -57,9 +57,9 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 // A block of rules has one rule a line, HOST [PORT…] [private] [tcp], which is
 // also the form of a list file, so that a list is imported as it stands. An empty
 // block is an error: it is what an import that matches no file leaves. A policy
-// without a block allows nothing; one whose block has no allow has the built-in
-// baseline. Without a policy there is one, agent, with the baseline; without
-// always_deny the built-in list is used.
+// without a block allows nothing; one with a block says allow, baseline (the
+// built-in lists) or both. Without a policy there is one, agent, with the
+// baseline; without always_deny the built-in list is used.
 func (app *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the option's name
 	if d.NextArg() {

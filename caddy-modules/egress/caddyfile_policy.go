@@ -22,8 +22,10 @@ func (p *parser) policy() error {
 	if err != nil {
 		return err
 	}
-	if opened && len(pol.Allow) == 0 {
-		pol.Baseline = true
+	if opened && len(pol.Allow) == 0 && !pol.Baseline {
+		// The baseline must not come by itself: taking the last allow line away
+		// would then open more than it had.
+		return p.Errf("policy %s has neither allow nor baseline: name one, or leave the block out to allow nothing", name)
 	}
 	if p.app.Policies == nil {
 		p.app.Policies = map[string]*Policy{}

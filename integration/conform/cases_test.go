@@ -159,7 +159,7 @@ func TestPolicyTextKeepsEntriesAsTheyStand(t *testing.T) {
 	if got := c.policy(doorConfig); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	// A block without allow would mean the built-in baseline.
+	// A block must allow something; a policy without one allows nothing.
 	none := &testCase{Proto: "match", Deny: []string{"x.example"}}
 	if got := none.policy(doorConfig); got != "\t\tpolicy case-0\n" {
 		t.Errorf("empty allow list: %q", got)

@@ -70,7 +70,7 @@ func caddyfile(cases []*testCase, doors map[*testCase]door, revoked *testCase, d
 func (c *testCase) policy(d door) string {
 	lists := [][2]string{{"allow", c.rules(c.Allow, c.extraPorts())}, {"deny", c.rules(c.Deny, nil)}}
 	if d == doorSession {
-		// A block without any allow would have the built-in baseline.
+		// A block must allow something.
 		lists[0][1] = "\t\t\t\tunused.conform.example\n"
 	}
 	if lists[0][1] == "" {

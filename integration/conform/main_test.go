@@ -43,7 +43,7 @@ func conformRun(t *testing.T, args ...string) (code int, stdout, stderr string) 
 		t.Skip("builds the appliance")
 	}
 	built.once.Do(func() {
-		built.dir, built.err = os.MkdirTemp("", "conform-test-") // outlives the test: all share it
+		built.dir, built.err = os.MkdirTemp("", "conform-test-") //nolint:usetesting // outlives the test: all share it
 		if built.err == nil {
 			built.err = buildAppliance(filepath.Join(built.dir, "caddy"))
 		}
