@@ -406,7 +406,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func TestLiveHandler(t *testing.T) {
 	var a, b bytes.Buffer
 	target := slog.Handler(slog.NewTextHandler(&a, nil))
-	log := slog.New(liveHandler{target: func() slog.Handler { return target }}).With(slog.Int("x", 1)).WithGroup("g")
+	log := LiveLog(func() slog.Handler { return target }).With(slog.Int("x", 1)).WithGroup("g")
 	one, two := log.With(slog.Int("y", 2)), log.With(slog.Int("z", 3))
 	one.Info("first")
 	target = slog.NewTextHandler(&b, nil)

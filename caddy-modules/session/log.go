@@ -6,8 +6,12 @@ import (
 	"slices"
 )
 
-// liveHandler logs to the generation that governs at the time. A configuration
-// closes its log when it goes, and its sessions stay.
+// LiveLog is a logger over whatever target gives at the time of each record. A
+// configuration closes its log when it goes, and what belongs to the process stays.
+func LiveLog(target func() slog.Handler) *slog.Logger {
+	return slog.New(liveHandler{target: target})
+}
+
 type liveHandler struct {
 	target func() slog.Handler
 	with   []func(slog.Handler) slog.Handler // attributes and groups, in order
@@ -46,7 +50,8 @@ func (h liveHandler) and(f func(slog.Handler) slog.Handler) slog.Handler {
 	return liveHandler{h.target, append(slices.Clip(h.with), f)}
 }
 
-// handler is the target of the registry's loggers.
+// handler is the log of the generation that governs, the target of the registry's
+// loggers.
 func (r *Registry) handler() slog.Handler {
 	if g := r.governing.Load(); g != nil && g.Log != nil {
 		return g.Log.Handler()

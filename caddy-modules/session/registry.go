@@ -79,7 +79,7 @@ func New(o Options) *Registry {
 		credentials: lease.PeerOf,
 		sessions:    map[string]*session{},
 	}
-	r.log = slog.New(liveHandler{target: r.handler})
+	r.log = LiveLog(r.handler)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.emits = r.hub.subscribe("", emitQueue)
 	r.tasks.Go(r.emit)
