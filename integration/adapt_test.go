@@ -40,7 +40,7 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
-func testGolden(t *testing.T, name string) { // a subtest, no helper
+func testGolden(t *testing.T, name string) { //nolint:thelper // a subtest, no helper
 	data, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func appKey(t *testing.T) []byte {
 // the path of a socket has about a hundred bytes, and t.TempDir may be long.
 func runDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "postern-test-") // the path of a socket must be short
+	dir, err := os.MkdirTemp("/tmp", "postern-test-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}

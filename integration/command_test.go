@@ -22,7 +22,7 @@ func TestCaddy(t *testing.T) {
 
 // testCommands runs the scripts that need the caddy command alone; those of the
 // launcher are run where their equipment is made.
-func testCommands(t *testing.T, caddy string) { // a subtest, no helper
+func testCommands(t *testing.T, caddy string) { //nolint:thelper // a subtest, no helper
 	files, err := filepath.Glob("testdata/script/caddy_*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)
@@ -31,7 +31,7 @@ func testCommands(t *testing.T, caddy string) { // a subtest, no helper
 	testscript.Run(t, testscript.Params{
 		Files: files,
 		Setup: func(env *testscript.Env) error {
-			run, err := os.MkdirTemp("/tmp", "postern-test-") // the path of a socket must be short
+			run, err := os.MkdirTemp("/tmp", "postern-test-") //nolint:usetesting // the path of a socket must be short
 			if err != nil {
 				return err
 			}

@@ -140,7 +140,7 @@ func unixRequest(t *testing.T, socket, method, path, body string) (answer, error
 // testCrash kills the appliance during a leased run. Nothing was written down, so
 // the run's own half must bring it back: the launcher keeps the listeners, lends
 // them again, and what a client asked meanwhile has waited in the kernel.
-func testCrash(t *testing.T, caddy string) { // a subtest, no helper
+func testCrash(t *testing.T, caddy string) { //nolint:thelper // a subtest, no helper
 	run := runDir(t)
 	upstream := originServer(t)
 	config := writeConfig(t, run, upstream)
@@ -200,7 +200,7 @@ func testCrash(t *testing.T, caddy string) { // a subtest, no helper
 
 // testTerminate ends the appliance in order: a live tunnel does not hold it up,
 // and no socket is left.
-func testTerminate(t *testing.T, caddy string) { // a subtest, no helper
+func testTerminate(t *testing.T, caddy string) { //nolint:thelper // a subtest, no helper
 	run := runDir(t)
 	echo := echoServer(t)
 	a := startAppliance(t, caddy, run, writeConfig(t, run, echo))
@@ -238,7 +238,7 @@ func testTerminate(t *testing.T, caddy string) { // a subtest, no helper
 
 // testSecondAppliance starts another one on the same run directory: it must not
 // take the sockets of the first, which goes on.
-func testSecondAppliance(t *testing.T, caddy string) { // a subtest, no helper
+func testSecondAppliance(t *testing.T, caddy string) { //nolint:thelper // a subtest, no helper
 	run := runDir(t)
 	config := writeConfig(t, run, "127.0.0.1:1")
 	startAppliance(t, caddy, run, config)

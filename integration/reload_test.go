@@ -150,8 +150,8 @@ func TestFailedReloads(t *testing.T) {
 		{name: "another app fails to start", more: `, "fail": {"at": "start"}`, want: errFail.Error(), times: 20},
 		{
 			name:   "our own app fails to start",
-			before: func(t *testing.T) { chmod(t, r.run, 0o750) }, // one line
-			after:  func(t *testing.T) { chmod(t, r.run, 0o700) }, // one line
+			before: func(t *testing.T) { chmod(t, r.run, 0o750) }, //nolint:thelper // one line
+			after:  func(t *testing.T) { chmod(t, r.run, 0o700) }, //nolint:thelper // one line
 			want:   "lets other users in",
 		},
 		{

@@ -34,7 +34,7 @@ func TestLender(t *testing.T) {
 
 // testTokens kills the appliance with tokens alive. The next one revokes them,
 // but for that of a launcher that comes back with it.
-func testTokens(t *testing.T, caddy string) { // a subtest, no helper
+func testTokens(t *testing.T, caddy string) { //nolint:thelper // a subtest, no helper
 	run := runDir(t)
 	forge, err := fakegithub.New(fakegithub.Options{})
 	if err != nil {

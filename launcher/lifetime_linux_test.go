@@ -171,12 +171,12 @@ func TestKilledWhileStarting(t *testing.T) {
 
 // withArgument lists the processes of this host with that argument, or that started
 // in that folder.
-func withArgument(t testing.TB, text string) []string {
-	t.Helper()
+func withArgument(tb testing.TB, text string) []string {
+	tb.Helper()
 	var found []string
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, e := range entries {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
@@ -190,11 +190,11 @@ func withArgument(t testing.TB, text string) []string {
 	return found
 }
 
-func readFile(t testing.TB, path string) string {
-	t.Helper()
+func readFile(tb testing.TB, path string) string {
+	tb.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return string(data)
 }

@@ -41,10 +41,10 @@ func TestMain(m *testing.M) {
 
 // needBwrap skips a test where there is no bubblewrap, and says so. `make test`
 // installs it.
-func needBwrap(t testing.TB) {
-	t.Helper()
+func needBwrap(tb testing.TB) {
+	tb.Helper()
 	if _, err := sandbox.FindBwrap(nil); err != nil {
-		t.Skipf("SKIPPED, NOT PASSED: a real sandbox is needed: %v", err)
+		tb.Skipf("SKIPPED, NOT PASSED: a real sandbox is needed: %v", err)
 	}
 }
 
@@ -68,10 +68,10 @@ type appliance struct {
 const readToken = "ghs_a-read-token-that-nobody-may-see"
 
 // newAppliance starts one in dir.
-func newAppliance(t testing.TB, dir string) *appliance {
-	t.Helper()
-	needBwrap(t)
-	a := &appliance{t: t, path: filepath.Join(dir, leaseSocket), ended: make(chan lease.Hello, 100)}
+func newAppliance(tb testing.TB, dir string) *appliance {
+	tb.Helper()
+	needBwrap(tb)
+	a := &appliance{t: tb, path: filepath.Join(dir, leaseSocket), ended: make(chan lease.Hello, 100)}
 	a.answer = func(h lease.Hello) lease.Answer {
 		return lease.Answer{
 			OK: true, Session: lease.Info{ID: h.Spec.ID}, ReadToken: readToken, Born: "b1",
@@ -80,7 +80,7 @@ func newAppliance(t testing.TB, dir string) *appliance {
 	}
 	a.serve = func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s %s\n", r.Method, r.URL) }
 	a.start()
-	t.Cleanup(a.stop)
+	tb.Cleanup(a.stop)
 	return a
 }
 
@@ -203,21 +203,21 @@ type world struct {
 	env              []string
 }
 
-func newWorld(t testing.TB) *world {
-	t.Helper()
+func newWorld(tb testing.TB) *world {
+	tb.Helper()
 	// Short, for the run directory holds a socket.
-	base, err := os.MkdirTemp("", "w")
+	base, err := os.MkdirTemp("", "w") //nolint:usetesting // short, see above
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	tb.Cleanup(func() { _ = os.RemoveAll(base) })
 	if base, err = filepath.EvalSymlinks(base); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	w := &world{t: t, home: filepath.Join(base, "home"), tree: filepath.Join(base, "home", "tree"), runs: filepath.Join(base, "r")}
+	w := &world{t: tb, home: filepath.Join(base, "home"), tree: filepath.Join(base, "home", "tree"), runs: filepath.Join(base, "r")}
 	for _, dir := range []string{w.tree, w.runs} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	w.env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + w.home, "POSTERN_RUN=" + w.runs, "LC_ALL=C", "TERM=dumb", "GORACE=atexit_sleep_ms=0"}
@@ -269,13 +269,13 @@ func (w *world) script(text string, flags ...string) result {
 }
 
 // within waits until ok says so.
-func within(t testing.TB, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
+func within(tb testing.TB, limit time.Duration, what string, ok func() bool) {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	for !ok() {
 		if ctx.Err() != nil {
-			t.Fatalf("not within %s: %s", limit, what)
+			tb.Fatalf("not within %s: %s", limit, what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -19,7 +19,7 @@ func TestAsNobody(t *testing.T) {
 		t.Skip("slow")
 	}
 	const nobody = 65534
-	dir, err := os.MkdirTemp("", "nobody")
+	dir, err := os.MkdirTemp("", "nobody") //nolint:usetesting // another user must reach it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ type running struct{ run string }
 // prepare makes a run directory and stops Caddy at the end of the test.
 func prepare(t *testing.T) running {
 	t.Helper()
-	run, err := os.MkdirTemp("/tmp", "postern-test-") // the path of a socket must be short
+	run, err := os.MkdirTemp("/tmp", "postern-test-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}

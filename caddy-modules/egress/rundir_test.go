@@ -12,7 +12,7 @@ import (
 // shortDir is a directory whose sockets have a name short enough.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "postern-test-") // the path of a socket must be short
+	dir, err := os.MkdirTemp("/tmp", "postern-test-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ type gatewayTest struct {
 
 func newGatewayTest(t *testing.T, gateway string) *gatewayTest {
 	t.Helper()
-	run, err := os.MkdirTemp("/tmp", "postern-test-")
+	run, err := os.MkdirTemp("/tmp", "postern-test-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}

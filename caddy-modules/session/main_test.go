@@ -30,7 +30,7 @@ const patience = 10 * time.Second
 // runDir makes a run directory whose path is short enough for sockets.
 func runDir(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "run") // TempDir has the test's name in it
+	dir, err := os.MkdirTemp("", "run") //nolint:usetesting // TempDir has the test's name in it
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func question(id string) gitgw.Question {
 // serve answers questions by a handler, on a Unix socket and on loopback.
 func serve(t *testing.T, h http.HandlerFunc) (unix, loopback string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "approve") // a socket's path is short
+	dir, err := os.MkdirTemp("", "approve") //nolint:usetesting // a socket's path is short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,7 +114,7 @@ func FuzzParseLedger(f *testing.F) {
 // written anew: what it holds is what stands.
 func TestLedgerFileHoldsWhatStands(t *testing.T) {
 	dir := t.TempDir()
-	if memory, err := os.MkdirTemp("/dev/shm", "ledger"); err == nil {
+	if memory, err := os.MkdirTemp("/dev/shm", "ledger"); err == nil { //nolint:usetesting // in memory
 		// As a run directory mostly is: syncing a disk takes the test's time.
 		t.Cleanup(func() { _ = os.RemoveAll(memory) })
 		dir = memory

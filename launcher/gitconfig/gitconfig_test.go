@@ -15,7 +15,7 @@ import (
 func example() Config {
 	return Config{
 		Gateway: "http://git.internal/", Forges: []string{"github.com", "git.example.com:8443"}, Proxy: "http://127.0.0.1:3128",
-		UserName: "A B (agent)", UserEmail: "a@example.com", Safe: []string{"/work/tree"}, Empty: "/run/postern/empty",
+		UserName: "A B (agent)", UserEmail: "a@example.com", Safe: []string{"/src/tree"}, Empty: "/run/postern/empty",
 	}
 }
 
@@ -26,15 +26,15 @@ type runner struct {
 	env       []string
 }
 
-func newRunner(t testing.TB, c Config) *runner {
-	t.Helper()
+func newRunner(tb testing.TB, c Config) *runner {
+	tb.Helper()
 	text, err := c.Text()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	r := &runner{t: t, dir: t.TempDir(), file: filepath.Join(t.TempDir(), "gitconfig")}
+	r := &runner{t: tb, dir: tb.TempDir(), file: filepath.Join(tb.TempDir(), "gitconfig")}
 	if err := os.WriteFile(r.file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	r.git("init", "-q")
 	return r
@@ -128,7 +128,7 @@ func TestSettings(t *testing.T) {
 		{"push.negotiate", "false"},
 		{"core.hooksPath", "/run/postern/empty"},
 		{"init.templateDir", "/run/postern/empty"},
-		{"safe.directory", "/work/tree"},
+		{"safe.directory", "/src/tree"},
 	} {
 		if got := r.git("config", "--get", tc.name); got != tc.want {
 			t.Errorf("%s = %q, want %q", tc.name, got, tc.want)

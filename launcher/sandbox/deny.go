@@ -75,8 +75,8 @@ func (f *Facts) protectedRoot(root *Root) {
 // searched for sockets only: being read-only does not keep anyone from connecting.
 func (f *Facts) search(root *Root, p *Profile) (findings, error) {
 	root.State = slices.ContainsFunc(p.StateDirs, func(dir string) bool {
-		real, _, err := resolve(dir)
-		return err == nil && real == root.Path
+		target, _, err := resolve(dir)
+		return err == nil && target == root.Path
 	})
 	found, err := root.names(f)
 	if err == nil && slices.Contains(found.closed, root.Path) {
@@ -129,20 +129,20 @@ func (f *Facts) shown(path string) bool {
 // link chose the target, and that may have been an earlier run: a target that would take
 // more away than a name may is left as it is.
 func (f *Facts) denyNamed(path, git string) {
-	real, info, err := resolve(path)
+	target, info, err := resolve(path)
 	if err != nil {
 		f.deny(path, Protect) // a dangling link, which is watched
 		return
 	}
-	aRoot := func(r Root) bool { return contains(real, r.Path) }
+	aRoot := func(r Root) bool { return contains(target, r.Path) }
 	aSecretFile := strings.HasPrefix(strings.ToLower(filepath.Base(path)), ".env") && info.IsDir()
-	if real != path && (aSecretFile || contains(real, f.Dir) || slices.ContainsFunc(f.Roots, aRoot)) {
+	if target != path && (aSecretFile || contains(target, f.Dir) || slices.ContainsFunc(f.Roots, aRoot)) {
 		f.watch(path)
 		f.warnf("%s is a symbolic link to a folder of the run: it is only watched", path)
 		return
 	}
 	f.deny(path, Protect)
-	if n := len(f.Denials); n > 0 && real == path && f.Denials[n-1].Path == path {
+	if n := len(f.Denials); n > 0 && target == path && f.Denials[n-1].Path == path {
 		f.Denials[n-1].Git = git
 	}
 }
@@ -171,12 +171,12 @@ func (f *Facts) deny(given string, kind DenialKind) {
 	if f.watch(given) {
 		f.warnf("%s is a symbolic link: what it leads to is protected, the link itself is only watched", given)
 	}
-	real, info, err := resolve(given)
+	target, info, err := resolve(given)
 	if err != nil {
 		return // a dangling link
 	}
-	if kind == Protect && info.Mode().IsRegular() && links(info) > 1 && f.writable(real) {
-		f.warnf("%s has another name elsewhere (a hard link), through which it can still be written", real)
+	if kind == Protect && info.Mode().IsRegular() && links(info) > 1 && f.writable(target) {
+		f.warnf("%s has another name elsewhere (a hard link), through which it can still be written", target)
 	}
-	f.Denials = append(f.Denials, Denial{Path: real, Kind: kind, Dir: info.IsDir(), ID: idOf(info)})
+	f.Denials = append(f.Denials, Denial{Path: target, Kind: kind, Dir: info.IsDir(), ID: idOf(info)})
 }

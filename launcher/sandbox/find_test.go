@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,11 +9,11 @@ import (
 )
 
 // fakeBwrap puts a program named bwrap into a directory of its own.
-func fakeBwrap(t testing.TB, text string) (dir string) {
-	t.Helper()
-	dir = tempDir(t)
+func fakeBwrap(tb testing.TB, text string) (dir string) {
+	tb.Helper()
+	dir = tempDir(tb)
 	if err := os.WriteFile(filepath.Join(dir, "bwrap"), []byte(text), 0o755); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return dir
 }
@@ -21,28 +22,30 @@ func TestFindBwrap(t *testing.T) {
 	const good = "#!/bin/sh\n"
 	for _, tc := range []struct {
 		name   string
-		change func(t *testing.T, path string)
+		change func(path string) error
 		want   Reason
 	}{
 		{"a program", nil, ""},
-		{"nothing", func(t *testing.T, path string) { must(t, os.Remove(path)) }, ReasonMissing},
-		{"a directory", func(t *testing.T, path string) { must(t, os.Remove(path)); must(t, os.Mkdir(path, 0o755)) }, ReasonUntrusted},
-		{"not executable", func(t *testing.T, path string) { must(t, os.Chmod(path, 0o644)) }, ReasonUntrusted},
-		{"setuid", func(t *testing.T, path string) { must(t, os.Chmod(path, 0o755|os.ModeSetuid)) }, ReasonSetuid},
-		{"setgid", func(t *testing.T, path string) { must(t, os.Chmod(path, 0o755|os.ModeSetgid)) }, ReasonSetuid},
-		{"writable by others", func(t *testing.T, path string) { must(t, os.Chmod(path, 0o777)) }, ReasonUntrusted},
-		{"in a directory that is", func(t *testing.T, path string) { must(t, os.Chmod(filepath.Dir(path), 0o777)) }, ReasonUntrusted},
-		{"a link to one that is", func(t *testing.T, path string) {
-			must(t, os.Chmod(path, 0o777))
-			must(t, os.Rename(path, path+".real"))
-			must(t, os.Symlink("bwrap.real", path))
+		{"nothing", os.Remove, ReasonMissing},
+		{"a directory", func(path string) error {
+			return errors.Join(os.Remove(path), os.Mkdir(path, 0o755))
 		}, ReasonUntrusted},
-		{"a link in a circle", func(t *testing.T, path string) { must(t, os.Remove(path)); must(t, os.Symlink("bwrap", path)) }, ReasonUntrusted},
+		{"not executable", func(path string) error { return os.Chmod(path, 0o644) }, ReasonUntrusted},
+		{"setuid", func(path string) error { return os.Chmod(path, 0o755|os.ModeSetuid) }, ReasonSetuid},
+		{"setgid", func(path string) error { return os.Chmod(path, 0o755|os.ModeSetgid) }, ReasonSetuid},
+		{"writable by others", func(path string) error { return os.Chmod(path, 0o777) }, ReasonUntrusted},
+		{"in a directory that is", func(path string) error { return os.Chmod(filepath.Dir(path), 0o777) }, ReasonUntrusted},
+		{"a link to one that is", func(path string) error {
+			return errors.Join(os.Chmod(path, 0o777), os.Rename(path, path+".real"), os.Symlink("bwrap.real", path))
+		}, ReasonUntrusted},
+		{"a link in a circle", func(path string) error {
+			return errors.Join(os.Remove(path), os.Symlink("bwrap", path))
+		}, ReasonUntrusted},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := fakeBwrap(t, good)
 			if tc.change != nil {
-				tc.change(t, filepath.Join(dir, "bwrap"))
+				must(t, tc.change(filepath.Join(dir, "bwrap")))
 			}
 			path, err := FindBwrap([]string{"/nonexistent", dir})
 			if tc.want == "" {

@@ -83,19 +83,19 @@ func (f *Facts) addRoots(p *Profile) error {
 }
 
 func (f *Facts) addRoot(p *Profile, given string, writable bool) error {
-	real, info, err := resolve(given)
+	target, info, err := resolve(given)
 	if err != nil {
 		return &Refusal{Reason: ReasonBindGone, Detail: "the folder " + given + " cannot be shown", Err: err}
 	}
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		return refuseBind(given, "it is neither a folder nor a file")
 	}
-	if err := f.checkShown(p, given, real); err != nil {
+	if err := f.checkShown(p, given, target); err != nil {
 		return err
 	}
 	f.addLinks(given)
 	for i := range f.Roots {
-		if f.Roots[i].Path == real {
+		if f.Roots[i].Path == target {
 			// The same folder twice: a state directory stays writable, two binds
 			// with different rights are a contradiction that we read as the weaker.
 			f.Roots[i].Writable = f.Roots[i].Writable && writable
@@ -105,7 +105,7 @@ func (f *Facts) addRoot(p *Profile, given string, writable bool) error {
 			return nil
 		}
 	}
-	f.Roots = append(f.Roots, Root{Path: real, Writable: writable, Dir: info.IsDir(), ID: idOf(info)})
+	f.Roots = append(f.Roots, Root{Path: target, Writable: writable, Dir: info.IsDir(), ID: idOf(info)})
 	return nil
 }
 
@@ -116,32 +116,32 @@ func (f *Facts) setDir(p *Profile) error {
 	if given == "" {
 		given = p.Binds[0].Path
 	}
-	real, info, err := resolve(given)
+	target, info, err := resolve(given)
 	if err == nil && !info.IsDir() {
 		err = errors.New("it is not a folder")
 	}
 	if err != nil {
 		return &Refusal{Reason: ReasonDir, Detail: "the run cannot start in " + given, Err: err}
 	}
-	if _, ok := deepest(f.Roots, real); !ok {
+	if _, ok := deepest(f.Roots, target); !ok {
 		return &Refusal{Reason: ReasonDir, Detail: "the run cannot start in " + given + ": it is in no folder the run sees", Cure: "show it with --bind"}
 	}
-	f.Dir = real
+	f.Dir = target
 	f.addLinks(given)
 	return nil
 }
 
 // checkShown refuses binds that would undo the sandbox.
-func (f *Facts) checkShown(p *Profile, given, real string) error {
-	if real == "/" {
+func (f *Facts) checkShown(p *Profile, given, target string) error {
+	if target == "/" {
 		return refuseBind(given, "it is the whole host")
 	}
 	for _, home := range f.homes {
-		if contains(real, home) {
+		if contains(target, home) {
 			return refuseBind(given, "it holds your whole home; work in a folder of it")
 		}
 		for _, name := range secrets {
-			if secret := filepath.Join(home, name); contains(secret, real) {
+			if secret := filepath.Join(home, name); contains(secret, target) {
 				return refuseBind(given, "it would show the secrets in "+secret)
 			}
 		}
@@ -151,22 +151,22 @@ func (f *Facts) checkShown(p *Profile, given, real string) error {
 		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 			dir = resolved
 		}
-		if contains(real, dir) || contains(dir, real) {
+		if contains(target, dir) || contains(dir, target) {
 			return refuseBind(given, "it would show the appliance's run directory "+dir)
 		}
 	}
 	for _, dir := range neverShown {
-		if contains(real, dir) {
+		if contains(target, dir) {
 			return refuseBind(given, "it would show "+dir+" of the host, whose sockets lead out of any sandbox")
 		}
 	}
 	for _, dir := range []string{"/usr", "/etc", ownDir} {
-		if contains(real, dir) {
+		if contains(target, dir) {
 			return refuseBind(given, "it would replace "+dir+" of the sandbox")
 		}
 	}
 	for _, dir := range []string{"/proc", "/sys", "/dev", "/run/user", ownDir} {
-		if contains(dir, real) {
+		if contains(dir, target) {
 			return refuseBind(given, "nothing of "+dir+" can be shown")
 		}
 	}
@@ -221,18 +221,18 @@ func (f *Facts) warnf(format string, args ...any) {
 }
 
 func resolve(path string) (string, fs.FileInfo, error) {
-	real, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return "", nil, err
 	}
-	info, err := os.Lstat(real)
+	info, err := os.Lstat(target)
 	if err != nil {
 		return "", nil, err
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		return "", nil, errors.New("it changed while it was looked at")
 	}
-	return real, info, nil
+	return target, info, nil
 }
 
 func idOf(info fs.FileInfo) FileID {

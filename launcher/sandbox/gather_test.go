@@ -14,14 +14,14 @@ import (
 
 // tree makes files, directories (trailing slash) and symlinks (a -> b) below a
 // temporary directory, whose path has no symlinks.
-func tree(t testing.TB, entries ...string) string {
-	t.Helper()
-	base := tempDir(t)
+func tree(tb testing.TB, entries ...string) string {
+	tb.Helper()
+	base := tempDir(tb)
 	for _, e := range entries {
 		name, target, isLink := strings.Cut(e, " -> ")
 		path := filepath.Join(base, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		var err error
 		switch {
@@ -33,17 +33,17 @@ func tree(t testing.TB, entries ...string) string {
 			err = os.WriteFile(path, []byte(name+"\n"), 0o644)
 		}
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	return base
 }
 
-func gather(t testing.TB, p *Profile) *Facts {
-	t.Helper()
+func gather(tb testing.TB, p *Profile) *Facts {
+	tb.Helper()
 	f, err := Gather(p)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return f
 }

@@ -34,10 +34,10 @@ func placeAndWait(dir string) int {
 }
 
 // names lists everything below dir, directories with a slash.
-func names(t testing.TB, dir string) []string {
-	t.Helper()
+func names(tb testing.TB, dir string) []string {
+	tb.Helper()
 	var out []string
-	must(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	must(tb, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -51,37 +51,37 @@ func names(t testing.TB, dir string) []string {
 	return out
 }
 
-func sameNames(t testing.TB, before, after []string) {
-	t.Helper()
+func sameNames(tb testing.TB, before, after []string) {
+	tb.Helper()
 	for _, name := range after {
 		if !slices.Contains(before, name) {
-			t.Errorf("%s is new", name)
+			tb.Errorf("%s is new", name)
 		}
 	}
 	for _, name := range before {
 		if !slices.Contains(after, name) {
-			t.Errorf("%s is gone", name)
+			tb.Errorf("%s is gone", name)
 		}
 	}
 }
 
 // gitWorld has every place in which a git directory can lie; none of them was made from
 // templates, so that most of the closed set is missing.
-func gitWorld(t testing.TB) (w *world, dirs []string) {
-	t.Helper()
-	w = newWorld(t)
-	must(t, os.Remove(w.tree))
-	git(t, w.home, "init", "-q", "--template=", "-b", "main", w.tree)
-	write(t, w.tree+"/file", "one\n")
-	git(t, w.tree, "add", "file")
-	git(t, w.tree, "commit", "-q", "-m", "one")
-	git(t, w.home, "clone", "-q", "--template=", w.tree, w.home+"/other")
-	git(t, w.tree, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "--name", "group/mod", w.home+"/other", "mod")
-	git(t, w.tree, "commit", "-q", "-m", "mod")
-	git(t, w.tree, "worktree", "add", "-q", "-b", "linked", w.tree+"/linked")
-	git(t, w.tree, "init", "-q", "--template=", "a/b/c/d/e/deep")
+func gitWorld(tb testing.TB) (w *world, dirs []string) {
+	tb.Helper()
+	w = newWorld(tb)
+	must(tb, os.Remove(w.tree))
+	git(tb, w.home, "init", "-q", "--template=", "-b", "main", w.tree)
+	write(tb, w.tree+"/file", "one\n")
+	git(tb, w.tree, "add", "file")
+	git(tb, w.tree, "commit", "-q", "-m", "one")
+	git(tb, w.home, "clone", "-q", "--template=", w.tree, w.home+"/other")
+	git(tb, w.tree, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "--name", "group/mod", w.home+"/other", "mod")
+	git(tb, w.tree, "commit", "-q", "-m", "mod")
+	git(tb, w.tree, "worktree", "add", "-q", "-b", "linked", w.tree+"/linked")
+	git(tb, w.tree, "init", "-q", "--template=", "a/b/c/d/e/deep")
 	hub := w.home + "/hubs"
-	git(t, w.home, "init", "-q", "--template=", "--bare", hub+"/hub.git")
+	git(tb, w.home, "init", "-q", "--template=", "--bare", hub+"/hub.git")
 	return w, []string{
 		w.tree + "/.git", w.tree + "/.git/modules/group/mod", w.tree + "/.git/worktrees/linked",
 		w.tree + "/a/b/c/d/e/deep/.git", hub + "/hub.git",
@@ -210,9 +210,9 @@ func TestPlaceholdersOfAKilledLauncher(t *testing.T) {
 }
 
 func must1[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		must(t, err)
+	return func(tb testing.TB) T {
+		tb.Helper()
+		must(tb, err)
 		return v
 	}
 }

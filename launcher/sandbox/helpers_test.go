@@ -12,36 +12,36 @@ import (
 )
 
 // tempDir is t.TempDir with symlinks resolved.
-func tempDir(t testing.TB) string {
-	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
+func tempDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := filepath.EvalSymlinks(tb.TempDir())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return dir
 }
 
-func write(t testing.TB, path, text string) {
-	t.Helper()
+func write(tb testing.TB, path, text string) {
+	tb.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func read(t testing.TB, path string) string {
-	t.Helper()
+func read(tb testing.TB, path string) string {
+	tb.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return string(data)
 }
 
-func git(t testing.TB, dir string, args ...string) string {
-	t.Helper()
+func git(tb testing.TB, dir string, args ...string) string {
+	tb.Helper()
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
 	cmd.Env = []string{
@@ -52,26 +52,26 @@ func git(t testing.TB, dir string, args ...string) string {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
+		tb.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
 	}
 	return string(out)
 }
 
 // repository makes a git repository with one commit.
-func repository(t testing.TB, dir string) {
-	t.Helper()
-	git(t, filepath.Dir(dir), "init", "-q", "-b", "main", dir)
-	write(t, filepath.Join(dir, "file"), "one\n")
-	git(t, dir, "add", "file")
-	git(t, dir, "commit", "-q", "-m", "one")
+func repository(tb testing.TB, dir string) {
+	tb.Helper()
+	git(tb, filepath.Dir(dir), "init", "-q", "-b", "main", dir)
+	write(tb, filepath.Join(dir, "file"), "one\n")
+	git(tb, dir, "add", "file")
+	git(tb, dir, "commit", "-q", "-m", "one")
 }
 
 // refusal demands that err is a refusal for that reason.
-func refusal(t testing.TB, err error, want Reason) {
-	t.Helper()
+func refusal(tb testing.TB, err error, want Reason) {
+	tb.Helper()
 	var r *Refusal
 	if !errors.As(err, &r) || r.Reason != want {
-		t.Fatalf("got %v, want a refusal %s", err, want)
+		tb.Fatalf("got %v, want a refusal %s", err, want)
 	}
 }
 
@@ -79,9 +79,9 @@ func lines(format string, args ...any) []string {
 	return strings.Split(strings.TrimSpace(fmt.Sprintf(format, args...)), "\n")
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }

@@ -33,8 +33,8 @@ func homes(given string, account func() string) []string {
 			continue
 		}
 		out = append(out, home)
-		if real, err := filepath.EvalSymlinks(home); err == nil && real != "/" {
-			out = append(out, real)
+		if target, err := filepath.EvalSymlinks(home); err == nil && target != "/" {
+			out = append(out, target)
 		}
 	}
 	slices.Sort(out)

@@ -35,10 +35,10 @@ func exit(code int) { syscall.Exit(code) }
 
 // needBwrap skips a test where there is no bubblewrap, and says so. `make test`
 // installs it.
-func needBwrap(t testing.TB) {
-	t.Helper()
+func needBwrap(tb testing.TB) {
+	tb.Helper()
 	if _, err := FindBwrap(nil); err != nil {
-		t.Skipf("SKIPPED, NOT PASSED: a real sandbox is needed: %v", err)
+		tb.Skipf("SKIPPED, NOT PASSED: a real sandbox is needed: %v", err)
 	}
 }
 
@@ -47,18 +47,18 @@ type world struct {
 	home, tree, sibling, run string
 }
 
-func newWorld(t testing.TB) *world {
-	t.Helper()
+func newWorld(tb testing.TB) *world {
+	tb.Helper()
 	// Not below /tmp, which the sandbox has its own of; the shortest writable place.
-	base := tempDir(t)
+	base := tempDir(tb)
 	w := &world{home: base, tree: filepath.Join(base, "tree"), sibling: filepath.Join(base, "sibling"), run: filepath.Join(base, "run")}
 	for _, dir := range []string{w.tree, w.sibling, w.run, filepath.Join(base, ".ssh")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
-	write(t, filepath.Join(base, ".ssh", "id_ed25519"), "secret key\n")
-	write(t, filepath.Join(w.sibling, "file"), "sibling\n")
+	write(tb, filepath.Join(base, ".ssh", "id_ed25519"), "secret key\n")
+	write(tb, filepath.Join(w.sibling, "file"), "sibling\n")
 	return w
 }
 
@@ -74,26 +74,26 @@ type outcome struct {
 }
 
 // sandboxed runs one command and waits for it; it fails the test if it cannot.
-func sandboxed(t testing.TB, p *Profile, argv ...string) outcome {
-	t.Helper()
-	out, err := trySandboxed(t, p, argv...)
+func sandboxed(tb testing.TB, p *Profile, argv ...string) outcome {
+	tb.Helper()
+	out, err := trySandboxed(tb, p, argv...)
 	if err != nil {
-		t.Fatalf("run %q: %v\nstderr: %s", argv, err, out.stderr)
+		tb.Fatalf("run %q: %v\nstderr: %s", argv, err, out.stderr)
 	}
 	return out
 }
 
-func trySandboxed(t testing.TB, p *Profile, argv ...string) (outcome, error) {
-	t.Helper()
-	needBwrap(t)
+func trySandboxed(tb testing.TB, p *Profile, argv ...string) (outcome, error) {
+	tb.Helper()
+	needBwrap(tb)
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	facts, err := Gather(p)
 	if err != nil {
 		return outcome{}, err
 	}
-	stdout, stderr := capture(t), capture(t)
-	proc, err := Start(ctx, facts, Options{Stdin: devNull(t), Stdout: stdout, Stderr: stderr, Timeout: 30 * time.Second})
+	stdout, stderr := capture(tb), capture(tb)
+	proc, err := Start(ctx, facts, Options{Stdin: devNull(tb), Stdout: stdout, Stderr: stderr, Timeout: 30 * time.Second})
 	if err != nil {
 		return outcome{}, err
 	}
@@ -107,37 +107,37 @@ func trySandboxed(t testing.TB, p *Profile, argv ...string) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	return outcome{slurp(t, stdout), slurp(t, stderr), status, facts}, ctx.Err()
+	return outcome{slurp(tb, stdout), slurp(tb, stderr), status, facts}, ctx.Err()
 }
 
 // capture is a file that a child writes to.
-func capture(t testing.TB) *os.File {
-	t.Helper()
-	f, err := os.CreateTemp(t.TempDir(), "out")
+func capture(tb testing.TB) *os.File {
+	tb.Helper()
+	f, err := os.CreateTemp(tb.TempDir(), "out")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = f.Close() })
+	tb.Cleanup(func() { _ = f.Close() })
 	return f
 }
 
-func slurp(t testing.TB, f *os.File) string {
-	t.Helper()
-	return read(t, f.Name())
+func slurp(tb testing.TB, f *os.File) string {
+	tb.Helper()
+	return read(tb, f.Name())
 }
 
-func devNull(t testing.TB) *os.File {
-	t.Helper()
+func devNull(tb testing.TB) *os.File {
+	tb.Helper()
 	f, err := os.Open(os.DevNull)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = f.Close() })
+	tb.Cleanup(func() { _ = f.Close() })
 	return f
 }
 
 // script runs a shell script inside.
-func script(t testing.TB, p *Profile, text string) outcome {
-	t.Helper()
-	return sandboxed(t, p, "/bin/sh", "-c", text)
+func script(tb testing.TB, p *Profile, text string) outcome {
+	tb.Helper()
+	return sandboxed(tb, p, "/bin/sh", "-c", text)
 }

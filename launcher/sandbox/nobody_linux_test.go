@@ -20,7 +20,7 @@ func TestAsNobody(t *testing.T) {
 		t.Skip("slow")
 	}
 	const nobody = 65534
-	dir, err := os.MkdirTemp("", "nobody")
+	dir, err := os.MkdirTemp("", "nobody") //nolint:usetesting // another user must reach it
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	must(t, os.Chmod(dir, 0o711))

@@ -208,8 +208,8 @@ func TestHooksCannotBePlanted(t *testing.T) {
 }
 
 // snapshot is every file below dir with its content and mode, one a line.
-func snapshot(t testing.TB, dir string) []string {
-	t.Helper()
+func snapshot(tb testing.TB, dir string) []string {
+	tb.Helper()
 	var out []string
 	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 		if err != nil {
@@ -221,12 +221,12 @@ func snapshot(t testing.TB, dir string) []string {
 		case info.IsDir():
 			line = fmt.Sprintf("%s/ %s", rel, info.Mode())
 		case info.Mode().IsRegular():
-			line += fmt.Sprintf(" %q", read(t, path))
+			line += fmt.Sprintf(" %q", read(tb, path))
 		}
 		out = append(out, line)
 		return nil
 	})
-	must(t, err)
+	must(tb, err)
 	slices.Sort(out)
 	return out
 }

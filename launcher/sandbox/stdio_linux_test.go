@@ -12,13 +12,13 @@ import (
 )
 
 // withStdio runs a script with the given descriptors.
-func withStdio(t testing.TB, stdin, stdout, stderr *os.File, text string) (Status, error) {
-	t.Helper()
-	needBwrap(t)
-	w := newWorld(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+func withStdio(tb testing.TB, stdin, stdout, stderr *os.File, text string) (Status, error) {
+	tb.Helper()
+	needBwrap(tb)
+	w := newWorld(tb)
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
 	defer cancel()
-	p, err := Start(ctx, gather(t, w.profile()), Options{Stdin: stdin, Stdout: stdout, Stderr: stderr, Timeout: 30 * time.Second})
+	p, err := Start(ctx, gather(tb, w.profile()), Options{Stdin: stdin, Stdout: stdout, Stderr: stderr, Timeout: 30 * time.Second})
 	if err != nil {
 		return Status{}, err
 	}
@@ -31,11 +31,11 @@ func withStdio(t testing.TB, stdin, stdout, stderr *os.File, text string) (Statu
 	return p.Wait()
 }
 
-func opened(t testing.TB, path string, flag int) *os.File {
-	t.Helper()
+func opened(tb testing.TB, path string, flag int) *os.File {
+	tb.Helper()
 	f, err := os.OpenFile(path, flag, 0o600)
-	must(t, err)
-	t.Cleanup(func() { _ = f.Close() })
+	must(tb, err)
+	tb.Cleanup(func() { _ = f.Close() })
 	return f
 }
 

@@ -11,12 +11,12 @@ import (
 
 // hostSocket listens at path; a relative one, for the length of socket paths is
 // bounded.
-func hostSocket(t testing.TB, path string) {
-	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+func hostSocket(tb testing.TB, path string) {
+	tb.Helper()
+	must(tb, os.MkdirAll(filepath.Dir(path), 0o755))
 	ln, err := net.Listen("unix", path)
-	must(t, err)
-	t.Cleanup(func() { _ = ln.Close() })
+	must(tb, err)
+	tb.Cleanup(func() { _ = ln.Close() })
 }
 
 // Whoever listens in a folder of the run is outside the sandbox, wherever the socket

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func socket(t *testing.T) (*net.UnixListener, string) {
 	t.Helper()
 	// t.TempDir holds the test's name and may exceed the 108 bytes of a path.
-	dir, err := os.MkdirTemp("", "lease") // see above
+	dir, err := os.MkdirTemp("", "lease") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}

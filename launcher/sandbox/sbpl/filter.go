@@ -148,7 +148,7 @@ type regexFilter struct{ re *regexp.Regexp }
 // regex reads one or more expressions. "(?" is refused: one public measurement
 // has it break the profile, another has the rule silently never fire.
 func (l loader) regex(n Node, args []Node) (filter, error) {
-	any := combination{form: "require-any"}
+	either := combination{form: "require-any"}
 	for _, a := range args {
 		text := a.Text
 		if a.Kind != Regex {
@@ -164,12 +164,12 @@ func (l loader) regex(n Node, args []Node) (filter, error) {
 		if err != nil {
 			return nil, failf(n.Line, "regex %q: %v", text, err)
 		}
-		any.of = append(any.of, regexFilter{re})
+		either.of = append(either.of, regexFilter{re})
 	}
-	if len(any.of) == 0 {
+	if len(either.of) == 0 {
 		return nil, failf(n.Line, "regex without an expression")
 	}
-	return any, nil
+	return either, nil
 }
 
 // match is case-sensitive under every reading: regex rules are, even on a volume

@@ -18,19 +18,19 @@ func mac() *Policy {
 	links := map[string]string{
 		"/tmp": "/private/tmp", "/var/folders": "/private/var/folders", "/Users/me/.gnupg": "/Users/me/vault/gnupg",
 	}
-	exists := map[string]bool{"/Users/me": true, "/": true, "/Users/me/work": true, "/usr/bin": true, "/usr/bin/sudo": true}
+	exists := map[string]bool{"/Users/me": true, "/": true, "/Users/me/jobs": true, "/usr/bin": true, "/usr/bin/sudo": true}
 	return &Policy{
-		Writable:   []string{"/Users/me", "/tmp", "/var/folders", "/Users/me/work/tree", "/Volumes/Space"},
-		ReadOnly:   []string{"/Users/me/work"},
+		Writable:   []string{"/Users/me", "/tmp", "/var/folders", "/Users/me/jobs/tree", "/Volumes/Space"},
+		ReadOnly:   []string{"/Users/me/jobs"},
 		Devices:    []string{"/dev/null"},
 		Protected:  []string{"/Users/me/src/checkout", "/Users/me/.claude/settings.json", "/Volumes/Space/original"},
 		Hidden:     []string{"/Users/me/.ssh", "/Users/me/.gnupg"},
 		Names:      []string{".git/hooks", ".npmrc", "é.pem"},
 		Secrets:    []string{"**/.env", "**/.env.*", "**/*.key"},
 		NamesFree:  []string{"node_modules"},
-		ExecGrants: []string{"/Users/me/work/tree/bin"},
+		ExecGrants: []string{"/Users/me/jobs/tree/bin"},
 		Tools:      []string{"/Users/me/.nvm/node"},
-		Dangerous:  []string{"/usr/bin/sudo", "/Users/me/work/tree/bin/dd"},
+		Dangerous:  []string{"/usr/bin/sudo", "/Users/me/jobs/tree/bin/dd"},
 		Network:    true,
 		Ports:      []int{3128, 1080},
 		Tag:        "postern-s1",
@@ -49,7 +49,7 @@ func mac() *Policy {
 }
 
 var world = sbpl.World{
-	Symlinks:  map[string]string{"/tmp": "/private/tmp", "/var": "/private/var", "/Users/me/.gnupg": "/Users/me/vault/gnupg", "/Users/me/work/tree/l": "/Users/me/.ssh"},
+	Symlinks:  map[string]string{"/tmp": "/private/tmp", "/var": "/private/var", "/Users/me/.gnupg": "/Users/me/vault/gnupg", "/Users/me/jobs/tree/l": "/Users/me/.ssh"},
 	Firmlinks: map[string]string{"/System/Volumes/Data/Users": "/Users", "/System/Volumes/Data/private": "/private"},
 	Exists:    map[string]string{"/Users/me/.zshrc": "REGULAR-FILE"},
 }
@@ -100,30 +100,30 @@ func decisions() []decision {
 		read("/Users/me/other/file", true), // 31
 		read("/Users/me/src/checkout/a", true),
 		read("/Users/me/.ssh", false), read("/Users/me/.ssh/id_ed25519", false), // 30
-		read("/Users/me/.gnupg/k", false), read("/Users/me/vault/gnupg/k", false), read("/Users/me/work/tree/l/id", false),
+		read("/Users/me/.gnupg/k", false), read("/Users/me/vault/gnupg/k", false), read("/Users/me/jobs/tree/l/id", false),
 		write("/opt/x", false), write("/etc/hosts", false), write("/dev/null", true), // 32
 		write("/Users/me/x", true), write("/tmp/x", true), write("/private/tmp/x", true), write("/var/folders/x", true), // 43, 84
-		write("/Users/me/work/tree/a", true), write("/Users/me/work/other/a", false), write("/Users/me/work", false),
+		write("/Users/me/jobs/tree/a", true), write("/Users/me/jobs/other/a", false), write("/Users/me/jobs", false),
 		write("/Volumes/Space/a", true),
 		write("/Users/me/src/checkout", false), write("/Users/me/src/checkout/a", false), // 42, 78
 		write("/Volumes/Space/original/a", false),
 		write("/Users/me/.claude/settings.json", false),
-		write("/Users/me/work/tree/.env", false), write("/Users/me/work/tree/a/.ENV", false), write("/Users/me/work/tree/.env.local", false), // 26, D11
-		write("/Users/me/work/tree/x.env", true), write("/Users/me/work/tree/a.Key", false), write("/Users/me/work/tree/a.keys", true),
-		write("/Users/me/work/tree/.git/hooks/pre-commit", false), write("/Users/me/work/tree/.GIT/Hooks/x", false), write("/Users/me/work/tree/.git/hooks2", true), // 33
-		write("/Users/me/work/tree/\u00c9.pem", false), write("/Users/me/work/tree/e\u0301.pem", false),
-		write("/Users/me/work/tree/node_modules/p/.npmrc", true), write("/Users/me/work/tree/.npmrc", false), write("/Users/me/work/tree/node_modules/p/.env", false),
+		write("/Users/me/jobs/tree/.env", false), write("/Users/me/jobs/tree/a/.ENV", false), write("/Users/me/jobs/tree/.env.local", false), // 26, D11
+		write("/Users/me/jobs/tree/x.env", true), write("/Users/me/jobs/tree/a.Key", false), write("/Users/me/jobs/tree/a.keys", true),
+		write("/Users/me/jobs/tree/.git/hooks/pre-commit", false), write("/Users/me/jobs/tree/.GIT/Hooks/x", false), write("/Users/me/jobs/tree/.git/hooks2", true), // 33
+		write("/Users/me/jobs/tree/\u00c9.pem", false), write("/Users/me/jobs/tree/e\u0301.pem", false),
+		write("/Users/me/jobs/tree/node_modules/p/.npmrc", true), write("/Users/me/jobs/tree/.npmrc", false), write("/Users/me/jobs/tree/node_modules/p/.env", false),
 		rename("/Users/me/src", "/Users/me/src2", false), rename("/Users/me/src/checkout", "/Users/me/c", false), // 34
 		rename("/Users/me", "/Users/me2", false), rename("/Users/me/.claude", "/Users/me/c", false),
-		rename("/Users/me/vault", "/Users/me/v", false), rename("/Users/me/.ssh", "/Users/me/work/tree/s", false), // D8
-		rename("/Volumes/Space", "/tmp/s", false), rename("/Users/me/work/tree", "/tmp/t", false), rename("/private/tmp", "/tmp/t", false),
-		rename("/Users/me/work/tree/a", "/Users/me/work/tree/.env", false), rename("/Users/me/work/tree/a", "/Users/me/work/tree/b", true),
-		link("/Users/me/.ssh/id", "/Users/me/work/tree/a", false), link("/Users/me/src/checkout/a", "/Users/me/work/tree/a", false),
-		link("/Users/me/work/tree/.env", "/Users/me/work/tree/b", false), link("/Users/me/work/tree/a", "/Users/me/work/tree/b", true),
+		rename("/Users/me/vault", "/Users/me/v", false), rename("/Users/me/.ssh", "/Users/me/jobs/tree/s", false), // D8
+		rename("/Volumes/Space", "/tmp/s", false), rename("/Users/me/jobs/tree", "/tmp/t", false), rename("/private/tmp", "/tmp/t", false),
+		rename("/Users/me/jobs/tree/a", "/Users/me/jobs/tree/.env", false), rename("/Users/me/jobs/tree/a", "/Users/me/jobs/tree/b", true),
+		link("/Users/me/.ssh/id", "/Users/me/jobs/tree/a", false), link("/Users/me/src/checkout/a", "/Users/me/jobs/tree/a", false),
+		link("/Users/me/jobs/tree/.env", "/Users/me/jobs/tree/b", false), link("/Users/me/jobs/tree/a", "/Users/me/jobs/tree/b", true),
 		op(sbpl.Request{Op: "file-clone", Path: "/Users/me/.ssh/id"}, false),
 		exec("/bin/ls", true), exec("/usr/bin/sudo", false), // 35
-		exec("/Users/me/x", false), exec("/private/tmp/x", false), exec("/tmp/x", false), exec("/private/var/folders/x", false), exec("/Users/me/work/tree/x", false), exec("/Volumes/Space/x", false), // 36, D9
-		exec("/Users/me/work/tree/bin/x", true), exec("/Users/me/work/tree/bin/dd", false), exec("/Users/me/work/tree/binx", false), // 37
+		exec("/Users/me/x", false), exec("/private/tmp/x", false), exec("/tmp/x", false), exec("/private/var/folders/x", false), exec("/Users/me/jobs/tree/x", false), exec("/Volumes/Space/x", false), // 36, D9
+		exec("/Users/me/jobs/tree/bin/x", true), exec("/Users/me/jobs/tree/bin/dd", false), exec("/Users/me/jobs/tree/binx", false), // 37
 		exec("/Users/me/.nvm/node", true),
 		tcp("localhost", 3128, true), tcp("localhost", 1080, true), tcp("localhost", 2019, false), tcp("localhost", 3129, false), // 38
 		tcp("192.0.2.1", 3128, false), tcp("192.0.2.1", 443, false),
@@ -140,7 +140,7 @@ func decisions() []decision {
 	// written all the same, because the documents may be wrong.
 	for path, want := range map[string]bool{
 		"/tmp/x": true, "/var/folders/x": true, dataVolume + "/Users/me/x": true, dataVolume + "/private/tmp/x": true,
-		dataVolume + "/private/var/folders/x": true, dataVolume + "/Users/me/work/x": false, dataVolume + "/Users/me/work/tree/x": true,
+		dataVolume + "/private/var/folders/x": true, dataVolume + "/Users/me/jobs/x": false, dataVolume + "/Users/me/jobs/tree/x": true,
 	} {
 		ds = append(ds, op(sbpl.Request{Op: "file-write-create", Path: path}, want))
 	}
@@ -216,7 +216,7 @@ func TestHolesAreFound(t *testing.T) {
 		"a hidden directory can be moved":         strings.Replace(text, "(deny file-read* file-write* file-link file-clone", "(deny file-read*", 1),
 		"exec lock on the unresolved /tmp only":   strings.Replace(text, "  (subpath \"/private/tmp\")\n", "", 1),
 		"names matched in one case only":          strings.ReplaceAll(text, "[eE][nN][vV]", "env"),
-		"a root re-allowed after the denials":     text + `(allow file-write* (subpath "/Users/me/work/tree"))` + "\n",
+		"a root re-allowed after the denials":     text + `(allow file-write* (subpath "/Users/me/jobs/tree"))` + "\n",
 		"the resolver's second door stays open":   text + `(allow mach-lookup (global-name "com.apple.dnssd.service"))` + "\n",
 		"AppleEvents allowed by a later fallback": strings.Replace(text, "(deny appleevent-send)", "(allow appleevent-send)", 1),
 	} {

@@ -19,8 +19,8 @@ var firmlinked = []string{"/Users/", "/private/", "/Applications/", "/Library/",
 func (p *Policy) spellings(path string) []string {
 	path = clean(path)
 	forms := []string{path}
-	if real := p.resolved(path); checkPath(real) == nil {
-		forms = append(forms, real)
+	if target := p.resolved(path); checkPath(target) == nil {
+		forms = append(forms, target)
 	}
 	var out []string
 	for _, f := range forms {
@@ -42,8 +42,8 @@ func (p *Policy) spellings(path string) []string {
 func (p *Policy) resolved(path string) string {
 	rest := ""
 	for at := path; p.Resolve != nil && at != ""; {
-		if real, err := p.Resolve(at); err == nil {
-			return clean(real + rest)
+		if target, err := p.Resolve(at); err == nil {
+			return clean(target + rest)
 		}
 		i := strings.LastIndexByte(at, '/')
 		at, rest = at[:i], at[i:]+rest
