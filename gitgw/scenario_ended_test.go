@@ -45,6 +45,13 @@ func mortal(l *life) option {
 	}
 }
 
+// tooLate lets no hold be taken any more.
+func (l *life) tooLate() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.late = true
+}
+
 func (l *life) holding() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,8 +207,8 @@ func TestAfterTheRun(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*life){
 		"it has ended":              func(l *life) { close(l.ended) },
-		"its end has come too far":  func(l *life) { l.late = true },
-		"both, as it mostly is now": func(l *life) { close(l.ended); l.late = true },
+		"its end has come too far":  (*life).tooLate,
+		"both, as it mostly is now": func(l *life) { close(l.ended); l.tooLate() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -38,7 +38,10 @@ func TestLostImports(t *testing.T) {
 		} {
 			t.Run(block+" "+name, func(t *testing.T) {
 				inner := block + " {\n" + test.line + "\n}\n"
-				if block != "always_deny" {
+				switch block {
+				case "deny":
+					inner = "policy agent {\nbaseline\n" + inner + "}\n"
+				case "allow":
 					inner = "policy agent {\n" + inner + "}\n"
 				}
 				path := filepath.Join(dir, "Caddyfile")
