@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"postern/launcher/backend"
 )
 
 // Probe is what this host offers. The first four fields are the specification's
@@ -35,10 +37,7 @@ const probeTimeout = 10 * time.Second
 // it: a tool that is there and does not work is not available (SPEC decision 2).
 // visit, if not nil, is called while the sandbox stands.
 func Check(ctx context.Context, o Options, visit func(*Process)) Probe {
-	p := Probe{Backend: "none", Note: "no native sandbox is offered on " + runtime.GOOS}
-	if runtime.GOOS == "linux" {
-		p.Note = "bubblewrap: isolation by namespaces, without a kernel boundary"
-	}
+	p := Probe{Backend: string(backend.None), Note: backend.NativeTool(runtime.GOOS, "").Note(runtime.GOOS)}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	began := time.Now()
@@ -50,7 +49,7 @@ func Check(ctx context.Context, o Options, visit func(*Process)) Probe {
 		}
 		return p
 	}
-	p.Available, p.Backend, p.Bridge, p.Took = true, "native", "builtin", time.Since(began)
+	p.Available, p.Backend, p.Bridge, p.Took = true, string(backend.Native), "builtin", time.Since(began)
 	return p
 }
 

@@ -145,19 +145,3 @@ func TestSeccompProgram(t *testing.T) {
 		t.Errorf("%d bytes are no array of struct sock_filter", n)
 	}
 }
-
-func TestWSL1(t *testing.T) {
-	for _, tc := range []struct {
-		release string
-		want    bool
-	}{
-		{"4.4.0-19041-Microsoft", true},
-		{"5.15.90.1-microsoft-standard-WSL2", false},
-		{"4.19.84-Microsoft-WSL2", false},
-		{"6.1.0-18-amd64", false},
-	} {
-		if got := wsl1(tc.release); got != tc.want {
-			t.Errorf("wsl1(%q) = %t", tc.release, got)
-		}
-	}
-}
