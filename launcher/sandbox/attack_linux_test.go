@@ -76,6 +76,8 @@ func attack(args []string) int {
 		if c, err = net.DialTimeout("tcp", args[1], 3*time.Second); err == nil {
 			_ = c.Close()
 		}
+	case "serve": // answers one connection when that has said all
+		err = serveOnce(args[1])
 	case "abstract": // an abstract Unix socket
 		var c net.Conn
 		if c, err = net.Dial("unix", "@"+args[1]); err == nil {

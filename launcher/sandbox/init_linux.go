@@ -149,7 +149,7 @@ func listenAll(ports []string) (fds []int, err error) {
 
 // run waits for the start message, runs the command, and reports.
 func (in *initial) run() error {
-	m, err := decode(in.control, maxStart)
+	m, err := in.next(maxStart)
 	if errors.Is(err, io.EOF) {
 		return nil // the launcher changed its mind
 	}
@@ -285,7 +285,7 @@ func lookPath(name string, env []string) (string, error) {
 // bubblewrap with it: see Process.launch.
 func (in *initial) obey() {
 	for {
-		m, err := decode(in.control, maxInside)
+		m, err := in.next(maxInside)
 		if err != nil {
 			// Past everything that runs at an exit: at once.
 			syscall.Exit(128 + int(unix.SIGKILL))

@@ -31,6 +31,7 @@ type Process struct {
 
 	write    sync.Mutex // one message at a time
 	messages chan *message
+	sockets  sockets
 	ended    chan struct{} // bubblewrap was reaped; code is set
 	code     int
 }
@@ -210,18 +211,24 @@ func (p *Process) socketpair() (*os.File, error) {
 // listen reads what the inside says, until it hangs up.
 func (p *Process) listen() {
 	defer close(p.messages)
+	defer p.sockets.end()
 	fds := &receiver{conn: p.conn}
+	defer fds.drop()
 	for {
 		m, err := decode(fds, maxInside)
 		if err != nil {
 			return
 		}
-		if m.Type == msgListeners {
+		switch {
+		case m.Type == msgSocket:
+			p.sockets.answer(m, fds.take())
+			continue
+		case m.Type == msgListeners && p.pair.HTTP == nil:
 			if p.pair, err = fds.pair(); err != nil {
 				m = &message{Type: msgFailed, Reason: ReasonProtocol, Detail: err.Error()}
 			}
-			fds.done = true
 		}
+		fds.drop()
 		p.messages <- m
 	}
 }
@@ -299,18 +306,14 @@ func (p *Process) release() {
 	p.placed.remove() // nothing runs any more that it could keep from anything
 }
 
-// receiver reads the control connection and collects descriptors until done.
+// receiver reads the control connection and collects the descriptors that come.
 type receiver struct {
 	conn *net.UnixConn
-	fds  []int
-	done bool
+	fds  []int // of the message that is being read
 }
 
 func (r *receiver) Read(b []byte) (int, error) {
-	if r.done {
-		return r.conn.Read(b) // without room for descriptors: the kernel closes any
-	}
-	oob := make([]byte, unix.CmsgSpace(2*4))
+	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
 	n, oobn, _, _, err := r.conn.ReadMsgUnix(b, oob)
 	if messages, perr := unix.ParseSocketControlMessage(oob[:oobn]); perr == nil {
 		for i := range messages {
@@ -319,22 +322,43 @@ func (r *receiver) Read(b []byte) (int, error) {
 			}
 		}
 	}
+	if len(r.fds) > maxFDs {
+		r.drop() // no message has that many
+	}
 	if n == 0 && err == nil && len(b) > 0 {
 		err = io.EOF
 	}
 	return n, err
 }
 
+// maxFDs is how many descriptors a message brings at most.
+const maxFDs = 2
+
+// take hands over what came with the message that was read last.
+func (r *receiver) take() []int {
+	fds := r.fds
+	r.fds = nil
+	return fds
+}
+
+// drop closes what nobody asked for.
+func (r *receiver) drop() { closeAll(r.take()) }
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
 // pair makes listeners of the descriptors that came.
 func (r *receiver) pair() (p lease.Pair, err error) {
-	if len(r.fds) != 2 {
-		for _, fd := range r.fds {
-			_ = unix.Close(fd)
-		}
-		return p, fmt.Errorf("receive listeners: %d descriptors, want 2", len(r.fds))
+	got := r.take()
+	if len(got) != 2 {
+		closeAll(got)
+		return p, fmt.Errorf("receive listeners: %d descriptors, want 2", len(got))
 	}
 	var lns [2]*net.TCPListener
-	for i, fd := range r.fds {
+	for i, fd := range got {
 		f := os.NewFile(uintptr(fd), "listener")
 		ln, lerr := net.FileListener(f)
 		_ = f.Close()

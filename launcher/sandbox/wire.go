@@ -18,10 +18,13 @@ import (
 //	launcher start      what to run, and what the mounts must look like
 //	inside   started, or failed
 //	launcher signal     as often as needed
+//	launcher socket     from ready on, as often as needed
+//	inside   socket     + 1 descriptor, or Code: the error number
 //	inside   exit       the last
 //
 // What comes from inside is not to be trusted: the command cannot reach the socket
 // as far as we know, and if it could, it could say that it ended, and no more.
+// Descriptors that nobody asked for are closed, and those that were asked for looked at.
 type message struct {
 	Type string `json:"type"`
 
@@ -35,7 +38,11 @@ type message struct {
 	Signal int  `json:"signal,omitempty"` // also of exit: what killed the command
 	Group  bool `json:"group,omitempty"`  // the whole process group, as a terminal does
 
-	// failed, exit
+	// socket: which answer belongs to which request
+	ID   uint64 `json:"id,omitempty"`
+	IPv6 bool   `json:"ipv6,omitempty"`
+
+	// failed, exit, socket
 	Code   int    `json:"code,omitempty"`
 	Reason Reason `json:"reason,omitempty"`
 	Detail string `json:"detail,omitempty"`
@@ -50,6 +57,7 @@ const (
 	msgFailed    = "failed"
 	msgSignal    = "signal"
 	msgExit      = "exit"
+	msgSocket    = "socket"
 )
 
 // expect is what the inside checks about one path before anything runs.
