@@ -61,8 +61,8 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		links     = fs.StringArray("link", nil, "another `REPO` it may push to, under the gateway's rules (repeatable)")
 		mode      = fs.String("mode", "", "`MODE`: chat writes its folders; review, plan and orchestrate read them")
 		binds     = fs.StringArray("bind", nil, "show `DIR[:ro]` instead of the working directory; repeatable, name . too to keep it")
-		protect   = fs.StringArray("protect", nil, "`PATH` that is never writable (repeatable)")
-		hide      = fs.StringArray("hide", nil, "`PATH` that is not readable (repeatable)")
+		protect   = fs.StringArray("protect", nil, "`PATH` that is never writable (repeatable); a pattern is refused, for new names cannot be kept from being made")
+		hide      = fs.StringArray("hide", nil, "`PATH` that is not readable, or a pattern as **/*.pem: what matches at the start (repeatable)")
 		network   = fs.String("network", "", "on or `off`: off refuses every request, pushes excepted")
 		allow     = fs.StringArray("allow", nil, "also allow `HOST [PORT…]`, unless a policy denies it (repeatable)")
 		env       = fs.StringArray("env", nil, "pass `NAME[=VALUE]` on (repeatable)")
@@ -148,6 +148,10 @@ func (r *request) paths(binds, protect, hide []string) error {
 		into *[]string
 	}{{protect, &r.Protect}, {hide, &r.Hide}} {
 		for _, text := range list.from {
+			if sandbox.IsGlob(text) {
+				*list.into = append(*list.into, text) // relative to each folder of the run
+				continue
+			}
 			path, err := filepath.Abs(text)
 			if err != nil {
 				return fmt.Errorf("find path %s: %w", text, err)
@@ -161,6 +165,18 @@ func (r *request) paths(binds, protect, hide []string) error {
 	return nil
 }
 
+// splitGlobs tells paths from patterns.
+func splitGlobs(list []string) (paths, globs []string) {
+	for _, text := range list {
+		if sandbox.IsGlob(text) {
+			globs = append(globs, text)
+		} else {
+			paths = append(paths, text)
+		}
+	}
+	return paths, globs
+}
+
 func usageError(err error) error {
 	return &sandbox.Refusal{Reason: reasonUsage, Detail: err.Error(), Cure: "see postern run --help"}
 }
@@ -170,14 +186,14 @@ func (r *request) profile(runDir string) *sandbox.Profile {
 	p := &sandbox.Profile{
 		Binds:         r.Binds,
 		Mode:          r.Mode,
-		Protected:     r.Protect,
-		Hidden:        r.Hide,
 		Home:          os.Getenv("HOME"),
 		RunDir:        runDir,
 		GitDir:        runDir,
 		NestedSandbox: r.Nested,
 		AllowUnix:     r.Unix,
 	}
+	p.Protected, p.NameGlobs = splitGlobs(r.Protect)
+	p.Hidden, p.HiddenGlobs = splitGlobs(r.Hide)
 	// The launcher's own settings and binary, where a folder of the run holds them.
 	if file := settingsFile(); file != "" {
 		p.Protected = append(p.Protected, filepath.Dir(file))

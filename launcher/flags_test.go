@@ -71,6 +71,16 @@ func TestParseRun(t *testing.T) {
 			t.Errorf("profile %+v", p)
 		}
 	})
+	t.Run("patterns", func(t *testing.T) {
+		r, err := parse(t, "--hide", "**/*.pem", "--hide", "/a/?b", "--hide", "h", "--protect", "*.key", "--protect", "p", "--", "cmd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := r.profile("/run/x")
+		if !slices.Equal(p.HiddenGlobs, []string{"**/*.pem", "/a/?b"}) || !slices.Equal(p.NameGlobs, []string{"*.key"}) || !slices.Equal(p.Hidden, []string{dir + "/h"}) || p.Protected[0] != dir+"/p" {
+			t.Errorf("profile %+v", p)
+		}
+	})
 	t.Run("the working directory is where it starts, if it is shown", func(t *testing.T) {
 		r, err := parse(t, "--bind", "..", "--", "cmd")
 		if err != nil {

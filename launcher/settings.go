@@ -267,7 +267,8 @@ func (r *reader) paths(key string) []string {
 			}
 			out[i] = filepath.Join(home, rest)
 		}
-		if !filepath.IsAbs(out[i]) {
+		// A pattern may be relative: to each folder of the run.
+		if !filepath.IsAbs(out[i]) && !(key != "bind" && sandbox.IsGlob(path)) {
 			r.fail(key, fmt.Errorf("%q is not an absolute path", path))
 		}
 	}

@@ -36,7 +36,7 @@ network: off
 mode: plan
 bind: [~/.nvm:ro, /opt/tools]
 protect: [/srv/keep]
-hide: [~/x]
+hide: [~/x, "**/*.pem"]
 nested_sandbox: yes
 environment: strip
 env: [ANTHROPIC_API_KEY, A=b c]
@@ -60,7 +60,7 @@ quiet: true
 		{"link", s.Links, []string{"github.com/acme/lib", "github.com/acme/doc"}},
 		{"allow", s.Allow, []string{"a.example 443", "*.b.example"}},
 		{"protect", s.Protect, []string{"/srv/keep"}},
-		{"hide", s.Hide, []string{"/home/u/x"}},
+		{"hide", s.Hide, []string{"/home/u/x", "**/*.pem"}},
 		{"env", s.Env, []string{"ANTHROPIC_API_KEY", "A=b c"}},
 	} {
 		if !slices.Equal(tc.got, tc.want) {

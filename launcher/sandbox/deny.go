@@ -11,6 +11,10 @@ import (
 // addDenials finds what is less than its root: protected paths, protected names inside
 // writable roots, git directories, secrets of the home, hidden paths.
 func (f *Facts) addDenials(p *Profile) error {
+	globs, err := parseGlobs(p.HiddenGlobs)
+	if err != nil {
+		return &Refusal{Reason: ReasonGlob, Detail: "what is to be hidden cannot be told", Err: err}
+	}
 	for _, path := range p.Hidden {
 		f.deny(path, Hide)
 	}
@@ -30,7 +34,7 @@ func (f *Facts) addDenials(p *Profile) error {
 	)
 	for i := range f.Roots {
 		f.protectedRoot(&f.Roots[i])
-		found, err := f.search(&f.Roots[i], p)
+		found, err := f.search(&f.Roots[i], p, globs)
 		if err != nil {
 			return err
 		}
@@ -42,6 +46,9 @@ func (f *Facts) addDenials(p *Profile) error {
 		}
 	}
 	f.addGitDirs(gits, referenced)
+	if err := f.addAliases(); err != nil {
+		return err
+	}
 	slices.SortFunc(f.Denials, func(a, b Denial) int {
 		if c := byDepth(a.Path, b.Path); c != 0 {
 			return c
@@ -72,52 +79,70 @@ func (f *Facts) protectedRoot(root *Root) {
 }
 
 // search looks for names to protect in one root. A root that cannot be written is
-// searched for sockets only: being read-only does not keep anyone from connecting.
-func (f *Facts) search(root *Root, p *Profile) (findings, error) {
+// searched for sockets and patterns only: being read-only does not keep anyone from
+// connecting or reading.
+func (f *Facts) search(root *Root, p *Profile, globs *globSet) (findings, error) {
 	root.State = slices.ContainsFunc(p.StateDirs, func(dir string) bool {
 		target, _, err := resolve(dir)
 		return err == nil && target == root.Path
 	})
-	found, err := root.names(f)
+	found, err := root.names(f, globs)
 	if err == nil && slices.Contains(found.closed, root.Path) {
 		err = &fs.PathError{Op: "open", Path: root.Path, Err: fs.ErrPermission}
 	}
 	if err != nil {
 		return found, &Refusal{Reason: ReasonBind, Detail: "the folder " + root.Path + " cannot be searched for names to protect", Err: err}
 	}
+	for _, n := range found.globbed {
+		f.hideGlobbed(n)
+	}
 	for _, n := range found.names {
 		switch {
 		case n.mode&fs.ModeSocket != 0:
-			f.deny(n.path, Hide)
+			f.denyEntry(n, Hide)
 		case root.Writable:
-			f.denyNamed(n.path, n.git)
+			f.denyNamed(n)
 			f.seen[n.path] = true
 		}
 	}
+	// What is in there cannot be told, and the run could open it: so it is not there.
 	if root.Writable {
-		// What is in there cannot be told, and the run could open it: so it is not there.
 		for _, path := range found.closed {
 			f.deny(path, Hide)
 			f.warnf("%s cannot be searched for names to protect (permission denied), and is hidden", path)
 		}
 		f.Warnings = append(f.Warnings, found.notes...)
 	}
+	for _, path := range found.deep {
+		f.deny(path, Hide)
+		f.warnf("%s lies too deep to be searched, and is hidden", path)
+	}
 	return found, nil
 }
 
-// names lists what is protected by name in a root.
-func (r *Root) names(f *Facts) (findings, error) {
+// names lists what is protected by name in a root, and what globs match.
+func (r *Root) names(f *Facts, globs *globSet) (findings, error) {
 	home := f.Home
 	if len(f.homes) > 0 {
 		home = f.homes[0]
 	}
 	switch {
 	case !r.Dir:
-		return findings{}, nil
+		return r.alone(globs), nil
 	case r.State:
-		return scanState(r.Path, home)
+		return scanState(r.Path, home, globs)
 	}
-	return scan(r.Path, home)
+	return scan(r.Path, home, globs)
+}
+
+// alone is what a root holds that is a file.
+func (r *Root) alone(globs *globSet) (out findings) {
+	dir, name := filepath.Split(r.Path)
+	dir = filepath.Clean(dir)
+	if globs.match(dir, dir, []byte(name)) {
+		out.globbed = append(out.globbed, found{path: r.Path})
+	}
+	return out
 }
 
 // shown reports whether path lies in a root.
@@ -128,23 +153,40 @@ func (f *Facts) shown(path string) bool {
 // denyNamed protects a path for its name. Where the name is a link, whoever made the
 // link chose the target, and that may have been an earlier run: a target that would take
 // more away than a name may is left as it is.
-func (f *Facts) denyNamed(path, git string) {
-	target, info, err := resolve(path)
+func (f *Facts) denyNamed(n found) {
+	if n.mode&fs.ModeSymlink == 0 {
+		f.denyEntry(n, Protect)
+		return
+	}
+	target, info, err := resolve(n.path)
 	if err != nil {
-		f.deny(path, Protect) // a dangling link, which is watched
+		f.deny(n.path, Protect) // a dangling link, which is watched
 		return
 	}
 	aRoot := func(r Root) bool { return contains(target, r.Path) }
-	aSecretFile := strings.HasPrefix(strings.ToLower(filepath.Base(path)), ".env") && info.IsDir()
-	if target != path && (aSecretFile || contains(target, f.Dir) || slices.ContainsFunc(f.Roots, aRoot)) {
-		f.watch(path)
-		f.warnf("%s is a symbolic link to a folder of the run: it is only watched", path)
+	aSecretFile := strings.HasPrefix(strings.ToLower(filepath.Base(n.path)), ".env") && info.IsDir()
+	if target != n.path && (aSecretFile || contains(target, f.Dir) || slices.ContainsFunc(f.Roots, aRoot)) {
+		f.watch(n.path)
+		f.warnf("%s is a symbolic link to a folder of the run: it is only watched", n.path)
 		return
 	}
-	f.deny(path, Protect)
-	if n := len(f.Denials); n > 0 && target == path && f.Denials[n-1].Path == path {
-		f.Denials[n-1].Git = git
+	f.deny(n.path, Protect)
+	if last := len(f.Denials) - 1; last >= 0 && target == n.path && f.Denials[last].Path == n.path {
+		f.Denials[last].Git = n.git
 	}
+}
+
+// denyEntry takes away a name that the walk found: it led there through no links.
+func (f *Facts) denyEntry(n found, kind DenialKind) {
+	info, err := os.Lstat(n.path)
+	if err != nil {
+		return // it went away
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		f.deny(n.path, kind)
+		return
+	}
+	f.addDenial(Denial{Path: n.path, Kind: kind, Git: n.git}, info)
 }
 
 // watch notes a link, to be compared when the run has ended.
@@ -175,8 +217,15 @@ func (f *Facts) deny(given string, kind DenialKind) {
 	if err != nil {
 		return // a dangling link
 	}
-	if kind == Protect && info.Mode().IsRegular() && links(info) > 1 && f.writable(target) {
-		f.warnf("%s has another name elsewhere (a hard link), through which it can still be written", target)
+	f.addDenial(Denial{Path: target, Kind: kind}, info)
+}
+
+// addDenial notes a denial of what is there. A file that has further names is looked for
+// under them later: see addAliases.
+func (f *Facts) addDenial(d Denial, info fs.FileInfo) {
+	d.Dir, d.ID = info.IsDir(), idOf(info)
+	if info.Mode().IsRegular() && links(info) > 1 {
+		f.aliased = append(f.aliased, d)
 	}
-	f.Denials = append(f.Denials, Denial{Path: target, Kind: kind, Dir: info.IsDir(), ID: idOf(info)})
+	f.Denials = append(f.Denials, d)
 }

@@ -42,6 +42,9 @@ type Facts struct {
 	// protected in them.
 	gits []string
 
+	// aliased are denials of files that have further names (hard links).
+	aliased []Denial
+
 	// homes are where the user's secrets may be, without symlinks.
 	homes []string
 

@@ -212,17 +212,6 @@ func TestSocketsAreHidden(t *testing.T) {
 	}
 }
 
-func TestHardLinksAreWarnedAbout(t *testing.T) {
-	base := tree(t, "w/.npmrc", "w/other")
-	if err := os.Link(base+"/w/.npmrc", base+"/w/alias"); err != nil {
-		t.Fatal(err)
-	}
-	f := gather(t, &Profile{Binds: []Bind{{Path: base + "/w"}}, Home: "/home/u"})
-	if len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0], ".npmrc") || !strings.Contains(f.Warnings[0], "hard link") {
-		t.Errorf("warnings %q", f.Warnings)
-	}
-}
-
 func TestBindsThatAreRefused(t *testing.T) {
 	base := tree(t, "home/u/w/x", "home/u/.config/x", "run/lease.sock", "link -> home/u")
 	home, run := base+"/home/u", base+"/run"

@@ -81,26 +81,16 @@ func isLinked(dir string) bool {
 	return filepath.Clean(to) != dir
 }
 
-// looksLikeGit is git's own test, by the entries of a directory: HEAD, and either
-// objects and refs, or a commondir that says where they are.
-func looksLikeGit(has func(name string) bool) bool {
-	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
-}
-
-// isGitDir is the same for one directory that was not listed.
+// isGitDir is git's own test: HEAD, and either objects and refs, or a commondir that says
+// where they are. A walk tells the same by the entries it meets.
 func isGitDir(dir string) bool {
-	return looksLikeGit(func(name string) bool { return exists(filepath.Join(dir, name)) })
+	has := func(name string) bool { return exists(filepath.Join(dir, name)) }
+	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
-}
-
-func hasEntry(entries []fs.DirEntry) func(string) bool {
-	return func(name string) bool {
-		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name })
-	}
 }
 
 // gitFileTarget is the directory that a .git file leads to.
@@ -135,26 +125,27 @@ func inWorktree(dir string) bool {
 
 // addGitDirs protects the git directories that were found, and those that a root lies
 // in, name by name.
-func (f *Facts) addGitDirs(found []gitDir, referenced map[string]bool) {
+func (f *Facts) addGitDirs(gits []gitDir, referenced map[string]bool) {
 	for i := range f.Roots {
 		for dir := f.Roots[i].Path; f.Roots[i].Writable && dir != "/"; dir = filepath.Dir(dir) {
-			known := slices.ContainsFunc(found, func(g gitDir) bool { return g.path == dir })
+			known := slices.ContainsFunc(gits, func(g gitDir) bool { return g.path == dir })
 			if known || filepath.Base(dir) != ".git" && !isGitDir(dir) {
 				continue
 			}
-			found = append(found, gitDir{path: dir, linked: isLinked(dir)})
+			gits = append(gits, gitDir{path: dir, linked: isLinked(dir)})
 			for _, name := range closedGit {
-				if path := filepath.Join(dir, name); exists(path) {
-					f.denyNamed(path, dir)
+				path := filepath.Join(dir, name)
+				if info, err := os.Lstat(path); err == nil {
+					f.denyNamed(found{path, info.Mode().Type(), dir})
 				}
 			}
 		}
 	}
-	for _, g := range found {
+	for _, g := range gits {
 		root := slices.ContainsFunc(f.Roots, func(r Root) bool { return r.Path == g.path })
 		if g.plain && !root && !referenced[g.path] && inWorktree(g.path) {
 			// A placeholder in it would be added to the repository around it.
-			f.denyNamed(g.path, "")
+			f.denyNamed(found{path: g.path})
 			f.warnf("%s is a git directory inside a worktree, and read-only; show it with --bind to work in it", g.path)
 			continue
 		}

@@ -82,6 +82,10 @@ type Profile struct {
 	// Hidden are not readable even where a bind would show them.
 	Hidden []string
 
+	// HiddenGlobs are patterns of what is not readable: every match that is there when
+	// the run starts is hidden. They are absolute, or relative to each bind; see IsGlob.
+	HiddenGlobs []string
+
 	// NameGlobs are file names that may not be created. Mounts cannot forbid a name
 	// that does not exist yet, so a non-empty list is refused (SPEC 26).
 	NameGlobs []string

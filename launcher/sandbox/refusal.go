@@ -35,11 +35,13 @@ const (
 
 // Reasons of the request.
 const (
-	ReasonNameGlobs Reason = "name_globs"      // write denies by name, which mounts cannot give
-	ReasonBind      Reason = "bind_refused"    // a folder that must not be shown
-	ReasonBindGone  Reason = "bind_missing"    // a folder that is not there
-	ReasonDir       Reason = "dir_not_visible" // the working directory is in no bind
-	ReasonStdio     Reason = "stdio_refused"   // a standard descriptor that leads out
+	ReasonNameGlobs Reason = "name_globs"       // write denies by name, which mounts cannot give
+	ReasonGlob      Reason = "glob_invalid"     // a pattern that says nothing
+	ReasonTooMany   Reason = "too_many_denials" // more than the kernel takes mounts
+	ReasonBind      Reason = "bind_refused"     // a folder that must not be shown
+	ReasonBindGone  Reason = "bind_missing"     // a folder that is not there
+	ReasonDir       Reason = "dir_not_visible"  // the working directory is in no bind
+	ReasonStdio     Reason = "stdio_refused"    // a standard descriptor that leads out
 )
 
 // Refusal says that nothing was started, and why. Cure is what the reader can do.

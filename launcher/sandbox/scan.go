@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// found is one protected name on the disk.
+// found is one name on the disk that matters.
 type found struct {
 	path string
 	mode fs.FileMode // type bits, of the entry itself and not of what it links to
@@ -20,54 +20,59 @@ type found struct {
 
 // findings is what one root holds.
 type findings struct {
-	names      []found
+	names      []found // protected names, and sockets
+	globbed    []found // what the patterns of the run match
 	gits       []gitDir
 	referenced map[string]bool // git directories that a .git file leads to
 	closed     []string        // folders of one's own that cannot be read
+	deep       []string        // folders that lie too deep to be searched
 	notes      []string        // for the user: what could not be protected
 }
 
 // maxDepth bounds the search, so that a folder made to be endless does not keep every
-// later run from starting. No path the kernel takes is much deeper.
-const maxDepth = 128
+// later run from starting; maxPath does it for names that are long. What lies deeper is
+// hidden as a whole.
+const (
+	maxDepth = 128
+	maxPath  = 3500
+)
 
 // scan finds the protected names in a folder the run may write, down to scanDepth, and
-// git directories and sockets at any depth. What it cannot read it reports as an error:
-// a name that may be there and is not protected would be a quietly weaker run. Folders
-// of other users are left out: the run cannot read them either, and cannot change that.
-func scan(root, home string) (findings, error) {
-	s := scanner{root: root, home: home}
-	s.referenced = map[string]bool{}
-	s.dir(root, place{depth: 1, names: true})
-	s.configured()
-	return s.findings, errors.Join(s.errs...)
+// git directories, sockets and what the patterns match at any depth. What it cannot read
+// it reports as an error: a name that may be there and is not protected would be a
+// quietly weaker run. Folders of other users are left out: the run cannot read them
+// either, and cannot change that.
+func scan(root, home string, globs *globSet) (findings, error) {
+	return newWalk(root, home, globs).run(place{path: root, depth: 1, names: true})
 }
 
 // scanState finds what stays protected inside a runner's state directory.
-func scanState(root, home string) (findings, error) {
-	s := scanner{root: root, home: home}
-	s.referenced = map[string]bool{}
-	for _, e := range s.dir(root, place{depth: 1}) {
-		if settingsInside(e.Name()) {
-			s.add(filepath.Join(root, e.Name()), e.Type(), "")
-		}
-	}
-	s.configured()
-	return s.findings, errors.Join(s.errs...)
+func scanState(root, home string, globs *globSet) (findings, error) {
+	return newWalk(root, home, globs).run(place{path: root, depth: 1, state: true})
 }
 
+// scanner is what one worker of a walk has found.
 type scanner struct {
 	findings
 	root, home string
-	tops       []string // folders that have a .git: what relative paths of its configuration start from
-	errs       []error
+	globs      *globSet
+
+	tops  []string // folders that have a .git: what relative paths of its configuration start from
+	errs  []error
+	buf   []byte
+	dirs  []place // still to be searched
+	subs  []string
+	count int
 }
 
-// place is where a folder lies.
+// place is a folder to be searched.
 type place struct {
-	depth int
-	names bool // protected names are looked for
-	inGit bool // below a .git
+	path   string
+	depth  int
+	names  bool // protected names are looked for
+	inGit  bool // below a .git
+	claude bool // it is a .claude whose names are looked for
+	state  bool // it is a runner's state directory
 }
 
 func (s *scanner) add(path string, mode fs.FileMode, git string) {
@@ -78,35 +83,24 @@ func (s *scanner) fail(err error) {
 	s.errs = append(s.errs, fmt.Errorf("search for protected names: %w", err))
 }
 
-// read lists dir in directory order; sorting 300,000 names would cost more than
-// everything else here.
-func (s *scanner) read(dir string) []fs.DirEntry {
-	f, err := os.Open(dir)
-	if err != nil {
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // it went away while we looked: then it holds nothing
-		case errors.Is(err, syscall.ENAMETOOLONG):
-			s.tooDeep(dir)
-		case errors.Is(err, fs.ErrPermission):
-			if !foreign(dir) {
-				s.closed = append(s.closed, dir)
-			}
-		default:
-			s.fail(err)
+// failed sorts out why a folder could not be listed.
+func (s *scanner) failed(dir string, err error) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP):
+		// It went away while we looked: then it holds nothing.
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		s.tooDeep(dir)
+	case errors.Is(err, fs.ErrPermission):
+		if !foreign(dir) {
+			s.closed = append(s.closed, dir)
 		}
-		return nil
-	}
-	defer f.Close()
-	entries, err := f.ReadDir(-1)
-	if err != nil {
+	default:
 		s.fail(err)
 	}
-	return entries
 }
 
-func (s *scanner) tooDeep(dir string) {
-	s.notes = append(s.notes, "what lies below "+dir[:min(len(dir), 200)]+" is too deep to be searched, and is not protected")
-}
+// tooDeep hides a folder instead of searching it.
+func (s *scanner) tooDeep(dir string) { s.deep = append(s.deep, dir) }
 
 // foreign reports whether a folder belongs to another user.
 func foreign(dir string) bool {
@@ -118,66 +112,98 @@ func foreign(dir string) bool {
 	return ok && int(st.Uid) != os.Geteuid()
 }
 
-// dir searches one folder and those below, and returns its entries.
-func (s *scanner) dir(dir string, at place) []fs.DirEntry {
-	if at.depth > maxDepth {
-		s.tooDeep(dir)
-		return nil
+// The entries that tell a git directory.
+const (
+	markHead = 1 << iota
+	markObjects
+	markRefs
+	markCommon
+)
+
+// dir searches one folder, and notes those in it for later.
+func (s *scanner) dir(at place) {
+	if at.depth > maxDepth || len(at.path) > maxPath {
+		s.tooDeep(at.path)
+		return
 	}
-	entries := s.read(dir)
-	named := strings.EqualFold(filepath.Base(dir), ".git")
-	isGit := named || looksLikeGit(hasEntry(entries))
+	var marks int
+	s.subs = s.subs[:0]
+	err := list(at.path, s.buf, func(name []byte, mode fs.FileMode, _ uint64) {
+		s.count++
+		switch string(name) {
+		case "HEAD":
+			marks |= markHead
+		case "objects":
+			marks |= markObjects
+		case "refs":
+			marks |= markRefs
+		case "commondir":
+			marks |= markCommon
+		}
+		if !s.entry(at, name, mode) && mode.IsDir() {
+			s.subs = append(s.subs, string(name))
+		}
+	})
+	if err != nil {
+		s.failed(at.path, err)
+	}
+	named := strings.EqualFold(filepath.Base(at.path), ".git")
+	isGit := named || marks&markHead != 0 && (marks&markCommon != 0 || marks&(markObjects|markRefs) == markObjects|markRefs)
 	if isGit {
-		s.gitDir(gitDir{path: dir, linked: isLinked(dir), plain: !named && !at.inGit})
+		s.gitDir(gitDir{path: at.path, linked: isLinked(at.path), plain: !named && !at.inGit})
 	}
 	below := place{depth: at.depth + 1, names: at.names && at.depth < scanDepth && !named, inGit: at.inGit || named}
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		if s.entry(path, e, at) || !e.IsDir() || skippedDirs[e.Name()] || isGit && below.inGit && gitSkipped[e.Name()] {
+	for _, name := range s.subs {
+		// Packages are searched for patterns: those are asked for by name.
+		if skippedDirs[name] && s.globs == nil || isGit && below.inGit && gitSkipped[name] {
 			continue
 		}
 		next := below
+		next.path = at.path + "/" + name
 		// Inside what is protected as a whole, or by names of its own, there may still
 		// be sockets.
-		lower := strings.ToLower(e.Name())
-		next.names = next.names && !protectedDirs[lower] && lower != ".claude"
-		s.dir(path, next)
+		lower := strings.ToLower(name)
+		next.claude = at.names && lower == ".claude"
+		next.names = next.names && !protectedDirs[lower] && !next.claude && !skippedDirs[name]
+		s.dirs = append(s.dirs, next)
 	}
-	return entries
 }
 
 // entry looks at one name. It reports whether that is all about it.
-func (s *scanner) entry(path string, e fs.DirEntry, at place) (done bool) {
-	name := e.Name()
-	lower := strings.ToLower(name)
+func (s *scanner) entry(at place, name []byte, mode fs.FileMode) (done bool) {
 	switch {
-	case e.Type()&fs.ModeSocket != 0:
+	case mode&fs.ModeSocket != 0:
 		// Whatever listens there listens outside the sandbox.
-		s.add(path, e.Type(), "")
+		s.add(at.path+"/"+string(name), mode, "")
 		return true
-	case lower == ".git":
-		s.tops = append(s.tops, filepath.Dir(path))
-		if e.IsDir() {
-			return false
+	case s.globs.match(s.root, at.path, name):
+		s.globbed = append(s.globbed, found{path: at.path + "/" + string(name), mode: mode.Type()})
+		done = mode.IsDir()
+	}
+	if len(name) == 4 && name[0] == '.' && strings.EqualFold(string(name), ".git") {
+		path := at.path + "/" + string(name)
+		s.tops = append(s.tops, at.path)
+		if mode.IsDir() {
+			return done
 		}
 		// A file or a link of that name says where the git directory is.
-		s.add(path, e.Type(), "")
+		s.add(path, mode, "")
 		if to, ok := gitFileTarget(path); ok {
 			s.referenced[to] = true
 		}
 		return true
-	case !at.names:
-		return false
-	case isProtectedName(name, e.IsDir()), lower == ".claude" && !e.IsDir():
-		s.add(path, e.Type(), "")
-	case lower == ".claude":
-		for _, e := range s.read(path) {
-			if protectedClaude[strings.ToLower(e.Name())] {
-				s.add(filepath.Join(path, e.Name()), e.Type(), "")
-			}
-		}
 	}
-	return false
+	if !at.names && !at.claude && !at.state {
+		return done
+	}
+	text := string(name)
+	lower := strings.ToLower(text)
+	switch {
+	case at.names && (isProtectedName(text, mode.IsDir()) || lower == ".claude" && !mode.IsDir()),
+		at.claude && protectedClaude[lower], at.state && settingsInside(text):
+		s.add(at.path+"/"+text, mode, "")
+	}
+	return done
 }
 
 // gitDir notes a git directory and the names of the closed set that it has.
