@@ -1,13 +1,12 @@
 package egress
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
 
+	"postern/caddy-modules/session"
 	"postern/caddy-modules/session/lease"
 )
 
@@ -61,7 +60,8 @@ func adminList(w http.ResponseWriter, r *http.Request) error {
 	if list == nil {
 		list = []lease.Info{} // "[]", never "null"
 	}
-	return writeJSON(w, list)
+	session.WriteJSON(w, http.StatusOK, list)
+	return nil
 }
 
 func adminOne(w http.ResponseWriter, r *http.Request) error {
@@ -76,7 +76,8 @@ func adminOne(w http.ResponseWriter, r *http.Request) error {
 		if !ok {
 			return apiError(http.StatusNotFound, "no session %q", id)
 		}
-		return writeJSON(w, info)
+		session.WriteJSON(w, http.StatusOK, info)
+		return nil
 	case http.MethodDelete:
 		// Without a look first: one that is being opened can be ended too, and one
 		// that is on its way back is remembered.
@@ -91,16 +92,6 @@ func adminOne(w http.ResponseWriter, r *http.Request) error {
 
 func apiError(status int, format string, args ...any) error {
 	return caddy.APIError{HTTPStatus: status, Err: fmt.Errorf(format, args...)}
-}
-
-func writeJSON(w http.ResponseWriter, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return caddy.APIError{HTTPStatus: http.StatusInternalServerError, Err: errors.Join(errors.New("encode answer"), err)}
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, err = w.Write(append(data, '\n'))
-	return err
 }
 
 // Interface guards

@@ -15,6 +15,9 @@ import (
 // One gateway at most may have a token: a read token that a launcher hands back
 // after a crash must be revoked where it was made, and does not say where that is.
 func (app *App) AddGateway(hosts []string, broker session.Broker) error {
+	if len(app.LocalHosts) == 0 {
+		return errors.New("the egress block names no local host, so that no session could reach the gateway's site; add `local git.internal`")
+	}
 	app.mu.Lock()
 	defer app.mu.Unlock()
 	if broker != nil {

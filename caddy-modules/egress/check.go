@@ -127,7 +127,18 @@ func (app *App) check(w io.Writer, own []netip.AddrPort, name string, targets []
 		}
 		parsed = append(parsed, t)
 	}
+	locals, err := app.locals()
+	if err != nil {
+		return 0, err
+	}
 	for _, t := range parsed {
+		if t.Port() == 80 && slices.Contains(locals, t.Host().Name()) {
+			// Answered before any policy is asked.
+			if _, err := fmt.Fprintf(w, "allowed  %s  the appliance answers it itself (local)\n", t); err != nil {
+				return denied, err
+			}
+			continue
+		}
 		d := set.Decide(t)
 		if a, ok := t.Host().Addr(); ok && d.Allowed {
 			d = set.DecideAddr(t, a)
@@ -161,6 +172,9 @@ func verdict(name string, t policy.Target, d policy.Decision) string {
 
 // parseCheck reads HOST or HOST:PORT with the port's usual scheme.
 func parseCheck(text string) (policy.Target, error) {
+	if scheme, _, ok := strings.Cut(text, "://"); ok {
+		return policy.Target{}, fmt.Errorf("parse %q: want HOST or HOST:PORT, without %s:// and path", text, scheme)
+	}
 	if h, err := policy.ParseHost(text); err == nil {
 		return policy.NewTarget(h, 443, policy.SchemeTLS)
 	}

@@ -11,8 +11,11 @@ import (
 )
 
 func init() {
-	caddy.RegisterNetwork("sandbox", listenSandbox)
+	caddy.RegisterNetwork(Network, listenSandbox)
 }
+
+// Network is the network of sessions, as in `bind sandbox/NAME`.
+const Network = "sandbox"
 
 // listenerName is what may follow the slash of `bind sandbox/NAME`.
 var listenerName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$`)

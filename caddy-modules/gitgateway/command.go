@@ -103,6 +103,10 @@ func check(w io.Writer, config []byte, repoText, refText, actionText string) (st
 			v.Kind = gitgw.Deny
 			v.Hint = strings.TrimSpace("the configuration has no approver to ask; " + v.Hint)
 		}
+		if v.Kind != gitgw.Deny && h.TokenRaw == nil {
+			// The rules are what was asked about; a file is checked where its secrets are not.
+			v.Hint = strings.TrimSuffix("the gateway has no `token` yet, and refuses what its rules allow; "+v.Hint, "; ")
+		}
 		if _, err := io.WriteString(w, verdict(repo, update, v)); err != nil {
 			return 0, err
 		}

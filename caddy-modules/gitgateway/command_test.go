@@ -28,7 +28,7 @@ func TestCheck(t *testing.T) {
 		status            int
 		want              []string
 	}{
-		{"allowed", "agent/x", "create", []string{oneRepo}, 0, []string{"push  create refs/heads/agent/x of github.com/acme/app", `rule "push agent/**"`, "Caddyfile:9"}},
+		{"allowed", "agent/x", "create", []string{oneRepo}, 0, []string{"push  create refs/heads/agent/x of github.com/acme/app", `rule "push agent/**"`, "Caddyfile:9", "token"}},
 		{"denied by a rule", "agent/no", "update", []string{oneRepo}, exitDenied, []string{"deny  update", "repos[0].rules[2]", "closed"}},
 		{"denied by none", "feature", "create", []string{oneRepo}, exitDenied, []string{"no rule allows"}},
 		{"asks", "main", "update", []string{oneRepo + approver}, exitAsks, []string{"ask   update refs/heads/main"}},

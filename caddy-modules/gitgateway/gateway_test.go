@@ -342,28 +342,16 @@ func TestAskOverAReload(t *testing.T) {
 	}
 }
 
-// TestNoSession serves the gateway on TCP as well, where anybody may come: who is
-// no session gets nothing, whatever the rules say.
+// TestNoSession serves the gateway where anybody may come, alone and beside the
+// network of sessions. Neither is taken, and the gateway that ran still takes pushes.
 func TestNoSession(t *testing.T) {
 	g := newGatewayTest(t, agentRules)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.loadServers(fmt.Sprintf(`"git": %s, "open": %s`, g.server("sandbox/git", g.app()+agentRules), g.server(addr, agentRules))); err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.Get("http://" + addr + "/github.com/acme/app.git/info/refs?service=git-receive-pack") //nolint:noctx // a test's own server
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusForbidden {
-		t.Errorf("a stranger gets %s", resp.Status)
+	for _, listen := range []string{`"127.0.0.1:0"`, `"sandbox/git:80", ":8080"`, `"unix//tmp/git.sock"`} {
+		server := strings.Replace(g.server("sandbox/other", agentRules), `"sandbox/other"`, listen, 1)
+		err := g.loadServers(fmt.Sprintf(`"git": %s, "open": %s`, g.server("sandbox/git", g.app()+agentRules), server))
+		if err == nil || !strings.Contains(err.Error(), "bind sandbox/git") {
+			t.Errorf("listen %s: %v", listen, err)
+		}
 	}
 	if out, err := g.push(t, "acme/app", "agent/x"); err != nil {
 		t.Errorf("the session's push: %v\n%s", err, out)

@@ -69,6 +69,9 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 
 // Provision compiles the rules and loads the minter and the approver.
 func (h *Handler) Provision(ctx caddy.Context) error {
+	if err := onSandbox(ctx); err != nil {
+		return err
+	}
 	v, err := ctx.AppIfConfigured("egress")
 	if err != nil {
 		return fmt.Errorf("find the sessions that may push (add an egress block to the global options): %w", err)
@@ -130,6 +133,25 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		approver := mod.(ApproverSource)
 		h.gateway.Approver = approver.Approver()
 		h.gateway.Limits.Ask = approver.Wait()
+	}
+	return nil
+}
+
+// onSandbox refuses a gateway that others than sessions could talk to. It would
+// refuse each of them, which is found out late.
+func onSandbox(ctx caddy.Context) error {
+	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok {
+		return nil // in no server: a test
+	}
+	for _, text := range server.Listen {
+		addr, err := caddy.ParseNetworkAddress(text)
+		if err != nil {
+			return err
+		}
+		if addr.Network != egress.Network {
+			return fmt.Errorf("git_gateway would listen on %s, where nobody is known to be a session; begin its site with `bind sandbox/git`", text)
+		}
 	}
 	return nil
 }

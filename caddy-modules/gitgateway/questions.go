@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"postern/caddy-modules/session"
 	"postern/caddy-modules/session/lease"
 	"postern/gitgw"
 	"postern/gitgw/approve"
@@ -27,11 +28,12 @@ const (
 // control socket: only this process's own user comes in.
 func questionsHandler(q *approve.Queue) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+approvalsPath, func(w http.ResponseWriter, _ *http.Request) {
-		respond(w, http.StatusOK, map[string][]gitgw.Question{"approvals": q.Open()})
-	})
-	mux.HandleFunc("GET "+approvalsPath+"/events", func(w http.ResponseWriter, r *http.Request) { streamQuestions(w, r, q) })
-	mux.HandleFunc("POST "+approvalsPath+"/{id}", func(w http.ResponseWriter, r *http.Request) { answerQuestion(w, r, q) })
+	mux.Handle(approvalsPath, session.Methods{"GET": func(w http.ResponseWriter, _ *http.Request) {
+		session.WriteJSON(w, http.StatusOK, map[string][]gitgw.Question{"approvals": q.Open()})
+	}})
+	mux.Handle(approvalsPath+"/events", session.Methods{"GET": func(w http.ResponseWriter, r *http.Request) { streamQuestions(w, r, q) }})
+	mux.Handle(approvalsPath+"/{id}", session.Methods{"POST": func(w http.ResponseWriter, r *http.Request) { answerQuestion(w, r, q) }})
+	mux.HandleFunc("/", session.Nothing)
 	return mux
 }
 
@@ -62,14 +64,14 @@ func answerQuestion(w http.ResponseWriter, r *http.Request, q *approve.Queue) {
 	answer, err := decodeAnswer(http.MaxBytesReader(w, r.Body, maxAnswer))
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	if err != nil {
-		respond(w, http.StatusBadRequest, &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()})
+		session.WriteError(w, &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()})
 		return
 	}
 	if err := q.Answer(r.PathValue("id"), answer); errors.Is(err, approve.ErrNoQuestion) {
-		respond(w, http.StatusNotFound, &lease.Error{Code: lease.CodeNotFound, Message: err.Error()})
+		session.WriteError(w, &lease.Error{Code: lease.CodeNotFound, Message: err.Error()})
 		return
 	} else if err != nil {
-		respond(w, http.StatusInternalServerError, &lease.Error{Code: "internal", Message: err.Error()})
+		session.WriteError(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -95,15 +97,4 @@ func decodeAnswer(r io.Reader) (gitgw.Answer, error) {
 		return gitgw.Answer{}, errors.New(`decode answer: no field "allowed"`)
 	}
 	return gitgw.Answer{Allowed: *wire.Allowed, By: wire.By, Reason: wire.Reason}, nil
-}
-
-func respond(w http.ResponseWriter, status int, v any) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		http.Error(w, `{"code":"internal","message":"the answer does not encode"}`, http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n'))
 }

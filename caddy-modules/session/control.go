@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"postern/caddy-modules/session/lease"
@@ -56,28 +55,16 @@ type State struct {
 // Errors are {"code":…,"message":…}. What Mount added is served as well.
 func (r *Registry) Handler() http.Handler {
 	mux := http.NewServeMux()
-	route := func(pattern string, methods map[string]http.HandlerFunc) {
-		allow := strings.Join(slices.Sorted(maps.Keys(methods)), ", ")
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
-			handle, ok := methods[req.Method]
-			if !ok {
-				w.Header().Set("Allow", allow)
-				writeJSON(w, http.StatusMethodNotAllowed, &lease.Error{Code: "method_not_allowed", Message: fmt.Sprintf("%s is not possible here; %s is", req.Method, allow)})
-				return
-			}
-			handle(w, req)
-		})
-	}
-	route("/v1/sessions/{id}", map[string]http.HandlerFunc{"PUT": r.putSession, "GET": r.getSession, "DELETE": r.deleteSession})
-	route("/v1/sessions", map[string]http.HandlerFunc{"GET": r.listSessions})
-	route("/v1/state", map[string]http.HandlerFunc{"GET": r.getState})
-	route("/v1/events", map[string]http.HandlerFunc{"GET": r.streamEvents})
+	mux.Handle("/v1/sessions/{id}", Methods{"PUT": r.putSession, "GET": r.getSession, "DELETE": r.deleteSession})
+	mux.Handle("/v1/sessions", Methods{"GET": r.listSessions})
+	mux.Handle("/v1/state", Methods{"GET": r.getState})
+	mux.Handle("/v1/events", Methods{"GET": r.streamEvents})
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
 		if h := r.routes.find(req.URL.Path); h != nil {
 			h.ServeHTTP(w, req)
 			return
 		}
-		writeError(w, &lease.Error{Code: lease.CodeNotFound, Message: fmt.Sprintf("there is nothing at %q", req.URL.Path)})
+		Nothing(w, req)
 	})
 	return mux
 }
@@ -99,40 +86,40 @@ func (r *Registry) putSession(w http.ResponseWriter, req *http.Request) {
 		} else if errors.Is(err, os.ErrDeadlineExceeded) {
 			refusal.Code = lease.CodeTimeout
 		}
-		writeError(w, refusal)
+		WriteError(w, refusal)
 		return
 	}
 	answer, made, err := r.put(req.Context(), spec, peerUID(req.Context()))
 	if err != nil {
-		writeError(w, err)
+		WriteError(w, err)
 		return
 	}
 	status := http.StatusOK
 	if made {
 		status = http.StatusCreated
 	}
-	writeJSON(w, status, answer)
+	WriteJSON(w, status, answer)
 }
 
 func (r *Registry) getSession(w http.ResponseWriter, req *http.Request) {
 	info, ok := r.Lookup(req.PathValue("id"))
 	if !ok {
-		writeError(w, noSession(req.PathValue("id")))
+		WriteError(w, noSession(req.PathValue("id")))
 		return
 	}
-	writeJSON(w, http.StatusOK, info)
+	WriteJSON(w, http.StatusOK, info)
 }
 
 func (r *Registry) deleteSession(w http.ResponseWriter, req *http.Request) {
 	if err := r.Close(req.PathValue("id")); err != nil {
-		writeError(w, err)
+		WriteError(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
 func (r *Registry) listSessions(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string][]Info{"sessions": r.Snapshot()})
+	WriteJSON(w, http.StatusOK, map[string][]Info{"sessions": r.Snapshot()})
 }
 
 func (r *Registry) getState(w http.ResponseWriter, _ *http.Request) {
@@ -151,7 +138,7 @@ func (r *Registry) getState(w http.ResponseWriter, _ *http.Request) {
 	if s.Networks == nil {
 		s.Networks = []string{}
 	}
-	writeJSON(w, http.StatusOK, s)
+	WriteJSON(w, http.StatusOK, s)
 }
 
 // streamEvents sends events until the client goes or the process ends. The head
@@ -160,7 +147,7 @@ func (r *Registry) streamEvents(w http.ResponseWriter, req *http.Request) {
 	id := req.URL.Query().Get("session")
 	if id != "" {
 		if err := lease.ValidateID(id); err != nil {
-			writeError(w, &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()})
+			WriteError(w, &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()})
 			return
 		}
 	}
@@ -182,45 +169,4 @@ func (r *Registry) streamEvents(w http.ResponseWriter, req *http.Request) {
 		}
 		return rc.Flush()
 	})
-}
-
-// statuses are the HTTP statuses of the codes; others are 500.
-var statuses = map[string]int{
-	lease.CodeBadRequest:    http.StatusBadRequest,
-	lease.CodeTooLarge:      http.StatusRequestEntityTooLarge,
-	lease.CodeTimeout:       http.StatusRequestTimeout,
-	lease.CodeNotPermitted:  http.StatusForbidden,
-	lease.CodeInUse:         http.StatusConflict,
-	lease.CodeConflict:      http.StatusConflict,
-	lease.CodeUnknownPolicy: http.StatusUnprocessableEntity,
-	lease.CodeBadRule:       http.StatusUnprocessableEntity,
-	lease.CodeNotFound:      http.StatusNotFound,
-	lease.CodeEnded:         http.StatusGone,
-	lease.CodeNotConfigured: http.StatusServiceUnavailable,
-	lease.CodeUnavailable:   http.StatusServiceUnavailable,
-	lease.CodeClosing:       http.StatusServiceUnavailable,
-}
-
-func writeError(w http.ResponseWriter, err error) {
-	var known *lease.Error
-	if !errors.As(err, &known) {
-		known = &lease.Error{Code: "internal", Message: err.Error()}
-	}
-	status, ok := statuses[known.Code]
-	if !ok {
-		status = http.StatusInternalServerError
-	}
-	writeJSON(w, status, known)
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		// Our own types alone come here, and they all encode.
-		http.Error(w, `{"code":"internal","message":"the answer does not encode"}`, http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n'))
 }

@@ -165,7 +165,7 @@ func (r *Registry) checkPeer(next http.Handler) http.Handler {
 		k, ok := req.Context().Value(peerKey{}).(known)
 		if !ok || k.err != nil {
 			r.log.LogAttrs(req.Context(), slog.LevelWarn, "control connection refused", slog.Any("error", k.err))
-			writeError(w, &lease.Error{Code: lease.CodeNotPermitted, Message: fmt.Sprintf("control socket: %v", k.err)})
+			WriteError(w, &lease.Error{Code: lease.CodeNotPermitted, Message: fmt.Sprintf("control socket: %v", k.err)})
 			return
 		}
 		next.ServeHTTP(w, req)
