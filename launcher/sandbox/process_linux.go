@@ -162,6 +162,7 @@ func (p *Process) Close() {
 func (p *Process) close() error {
 	_ = p.conn.Close()
 	_ = p.pair.Close()
+	p.closeLow()
 	if p.git != nil {
 		_ = p.git.Close()
 	}

@@ -34,13 +34,16 @@ func (in *initial) next(limit int) (*message, error) {
 	}
 }
 
-// socket makes a bare TCP socket and hands it out.
+// socket makes a bare TCP or UDP socket and hands it out.
 func (in *initial) socket(m *message) error {
-	family := unix.AF_INET
+	family, kind := unix.AF_INET, unix.SOCK_STREAM
 	if m.IPv6 {
 		family = unix.AF_INET6
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if m.Datagram {
+		kind = unix.SOCK_DGRAM
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		no, _ := errors.AsType[unix.Errno](err)
 		return in.send(&message{Type: msgSocket, ID: m.ID, Code: int(no)})
@@ -53,8 +56,13 @@ func (in *initial) socket(m *message) error {
 type sockets struct {
 	mu      sync.Mutex
 	last    uint64
-	waiting map[uint64]chan socketAnswer
+	waiting map[uint64]socketRequest
 	over    bool
+}
+
+type socketRequest struct {
+	answer   chan socketAnswer
+	datagram bool
 }
 
 type socketAnswer struct {
@@ -65,18 +73,18 @@ type socketAnswer struct {
 var errEnded = errors.New("the sandbox has ended")
 
 // ask registers a request.
-func (s *sockets) ask() (uint64, chan socketAnswer, error) {
+func (s *sockets) ask(datagram bool) (uint64, chan socketAnswer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
 		return 0, nil, errEnded
 	}
 	if s.waiting == nil {
-		s.waiting = map[uint64]chan socketAnswer{}
+		s.waiting = map[uint64]socketRequest{}
 	}
 	s.last++
 	ch := make(chan socketAnswer, 1)
-	s.waiting[s.last] = ch
+	s.waiting[s.last] = socketRequest{ch, datagram}
 	return s.last, ch, nil
 }
 
@@ -96,6 +104,10 @@ func (s *sockets) forget(id uint64, ch chan socketAnswer) {
 
 // answer brings an answer to who asked, and closes what nobody asked for.
 func (s *sockets) answer(m *message, fds []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	request, asked := s.waiting[m.ID]
+	delete(s.waiting, m.ID)
 	var a socketAnswer
 	switch {
 	case len(fds) == 0 && m.Code > 0:
@@ -103,20 +115,16 @@ func (s *sockets) answer(m *message, fds []int) {
 	case len(fds) != 1:
 		a.err = fmt.Errorf("receive socket: %d descriptors, want 1", len(fds))
 	default:
-		a.err = bare(fds[0])
+		a.err = bare(fds[0], request.datagram)
 	}
 	if a.err != nil {
 		closeAll(fds)
 	} else {
 		a.file = os.NewFile(uintptr(fds[0]), "socket of the sandbox")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ch, asked := s.waiting[m.ID]
-	delete(s.waiting, m.ID)
 	switch {
 	case asked:
-		ch <- a // it has room for one, and is found once
+		request.answer <- a // it has room for one, and is found once
 	case a.file != nil:
 		_ = a.file.Close()
 	}
@@ -127,14 +135,18 @@ func (s *sockets) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
-	for id, ch := range s.waiting {
+	for id, request := range s.waiting {
 		delete(s.waiting, id)
-		ch <- socketAnswer{err: errEnded}
+		request.answer <- socketAnswer{err: errEnded}
 	}
 }
 
-// bare demands that fd is a TCP socket that leads nowhere yet.
-func bare(fd int) error {
+// bare demands that fd is a TCP socket, or a UDP one, that leads nowhere yet.
+func bare(fd int, datagram bool) error {
+	wantKind, wantProtocol, name := unix.SOCK_STREAM, unix.IPPROTO_TCP, "TCP"
+	if datagram {
+		wantKind, wantProtocol, name = unix.SOCK_DGRAM, unix.IPPROTO_UDP, "UDP"
+	}
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil {
 		return fmt.Errorf("receive socket: %w", err)
@@ -148,19 +160,19 @@ func bare(fd int) error {
 		return fmt.Errorf("receive socket: %w", err)
 	}
 	_, peer := unix.Getpeername(fd)
-	if kind != unix.SOCK_STREAM || protocol != unix.IPPROTO_TCP || listens != 0 || !errors.Is(peer, unix.ENOTCONN) {
-		return errors.New("receive socket: it is not a bare TCP socket")
+	if kind != wantKind || protocol != wantProtocol || listens != 0 || !errors.Is(peer, unix.ENOTCONN) {
+		return fmt.Errorf("receive socket: it is not a bare %s socket", name)
 	}
 	return unix.SetNonblock(fd, true)
 }
 
 // socket asks PID 1 for a socket.
-func (p *Process) socket(ctx context.Context, ipv6 bool) (*os.File, error) {
-	id, answered, err := p.sockets.ask()
+func (p *Process) socket(ctx context.Context, ipv6, datagram bool) (*os.File, error) {
+	id, answered, err := p.sockets.ask(datagram)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.send(&message{Type: msgSocket, ID: id, IPv6: ipv6}, maxInside); err != nil {
+	if err := p.send(&message{Type: msgSocket, ID: id, IPv6: ipv6, Datagram: datagram}, maxInside); err != nil {
 		p.sockets.forget(id, answered)
 		return nil, err
 	}
@@ -200,7 +212,7 @@ func (p *Process) Dial(ctx context.Context, port uint16) (*net.TCPConn, error) {
 }
 
 func (p *Process) dial(ctx context.Context, ipv6 bool, port uint16) (*net.TCPConn, error) {
-	f, err := p.socket(ctx, ipv6)
+	f, err := p.socket(ctx, ipv6, false)
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +277,7 @@ func (p *Process) Listen(ctx context.Context, port uint16) ([]*net.TCPListener, 
 }
 
 func (p *Process) bind(ctx context.Context, ipv6 bool, port uint16) (*net.TCPListener, error) {
-	f, err := p.socket(ctx, ipv6)
+	f, err := p.socket(ctx, ipv6, false)
 	if err != nil {
 		return nil, err
 	}

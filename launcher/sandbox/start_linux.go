@@ -34,6 +34,9 @@ type Process struct {
 	sockets  sockets
 	ended    chan struct{} // bubblewrap was reaped; code is set
 	code     int
+
+	low        []LowSocket
+	lowRefused error // why there are none, where they were asked for
 }
 
 // Start puts up a sandbox for facts and returns when its listeners exist. The
@@ -76,6 +79,7 @@ func Start(ctx context.Context, f *Facts, o Options) (*Process, error) {
 		p.release()
 		return nil, err
 	}
+	p.openLow(ctx, o)
 	return p, nil
 }
 

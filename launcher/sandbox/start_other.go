@@ -54,3 +54,6 @@ func (*Process) Kill() {}
 
 // Close does nothing.
 func (*Process) Close() {}
+
+// Low has no sockets.
+func (*Process) Low() ([]LowSocket, error) { return nil, errNoSandbox }

@@ -28,8 +28,13 @@ type Options struct {
 	// are relayed through pipes, folders and disks refused, the rest handed on as it is.
 	Stdin, Stdout, Stderr *os.File
 
+	// Low are sockets that the sandbox has beside the listeners, see Process.Low.
+	Low []LowPort
+
 	// Timeout bounds the start, until the sandbox stands; zero means 10 s.
 	Timeout time.Duration
+
+	lowDenied error // what binding a low port fails with, for tests: a security module's word
 }
 
 // Command is what runs in a sandbox. The environment is the whole one, secrets
