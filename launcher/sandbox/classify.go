@@ -14,6 +14,12 @@ type symptom struct {
 
 var symptoms = []symptom{
 	{
+		[]string{"Exceeded maximum number of arguments", "more mounts than bubblewrap takes"},
+		ReasonTooMany,
+		"the run needs more mounts than can be made here",
+		"bind smaller folders, or hide folders instead of the files in them",
+	},
+	{
 		[]string{"loopback: Failed RTM_NEWADDR: Operation not permitted", "loopback: Failed RTM_NEWLINK: Operation not permitted", "setting up uid map: Permission denied", "setting up gid map: Permission denied"},
 		ReasonAppArmor,
 		"AppArmor lets programs make user namespaces, and then takes the rights inside away (Ubuntu 23.10 and later)",

@@ -26,6 +26,7 @@ var failures = []struct {
 	{"a mount point", "bwrap: Can't create file at /newroot/w/x: Is a directory", ReasonMount, ""},
 	{"a source", "bwrap: Can't find source path /w: No such file or directory", ReasonMount, ""},
 	{"a source named like another trouble", "bwrap: Can't find source path /w/seccomp: No such file or directory", ReasonMount, ""},
+	{"too many mounts", "bwrap: Exceeded maximum number of arguments 9000", ReasonTooMany, "smaller"},
 	{"something else", "bwrap: out of cheese", ReasonStart, ""},
 	{"nothing", "", ReasonStart, ""},
 }

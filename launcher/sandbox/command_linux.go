@@ -98,14 +98,16 @@ func command(bwrap string, f *Facts, plan []Mount, ports []int, control, stderr 
 	if err != nil {
 		return nil, nil, err
 	}
-	mounts, err := args(plan, fds)
+	all, mounts, masks, err := splitPlan(plan, fds)
 	if err != nil {
 		return nil, nil, err
 	}
-	options := append(isolation(f), "--seccomp", strconv.Itoa(filterFD))
-	options = append(options, mounts...)
-	options = append(options, "--chdir", "/")
-	packed, err := pack(options)
+	// A fresh copy each time: both lists begin alike.
+	options := func(mounts []string) []string {
+		out := append(isolation(f), "--seccomp", strconv.Itoa(filterFD))
+		return append(append(out, mounts...), "--chdir", "/")
+	}
+	packed, err := pack(options(mounts))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -127,5 +129,10 @@ func command(bwrap string, f *Facts, plan []Mount, ports []int, control, stderr 
 	// A Ctrl-C in the caller's terminal is for us to pass on; in its process group
 	// bubblewrap would die of it and take the command along.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if len(masks) > 0 {
+		if err := stageMasks(cmd, f.Exe, masks, options(all), fds); err != nil {
+			return nil, nil, err
+		}
+	}
 	return cmd, fds, nil
 }

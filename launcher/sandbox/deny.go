@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -56,8 +57,19 @@ func (f *Facts) addDenials(p *Profile) error {
 		return int(b.Kind) - int(a.Kind)
 	})
 	f.Denials = slices.CompactFunc(f.Denials, func(a, b Denial) bool { return a.Path == b.Path })
+	if n := len(f.Denials); n > maxDenials {
+		return &Refusal{
+			Reason: ReasonTooMany,
+			Detail: fmt.Sprintf("%d files and folders are to be protected or hidden, at most %d can be", n, maxDenials),
+			Cure:   "bind smaller folders, or hide folders instead of the files in them",
+		}
+	}
 	return nil
 }
+
+// maxDenials bounds the mounts of one run: the kernel takes 100,000 in a namespace, the
+// pins and two copies on the way included.
+const maxDenials = 20_000
 
 // protectedRoot makes a root read-only that is itself, or lies in, what is protected
 // by name in every other root.

@@ -34,6 +34,9 @@ const (
 // the status to exit with, which nobody but bubblewrap looks at: how the command
 // ended is told to the launcher.
 func Init(args []string) int {
+	if len(args) > 0 && args[0] == maskStage {
+		return becomeBwrap(args[1:])
+	}
 	// A process that cannot be traced gives away neither its descriptors nor its
 	// memory to the command, which has the same user.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

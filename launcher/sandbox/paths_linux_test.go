@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -34,20 +33,5 @@ func TestStrangeNames(t *testing.T) {
 				t.Errorf("got %q; stderr %s", out.stdout, out.stderr)
 			}
 		})
-	}
-}
-
-// Thousands of protected files, which would not fit an argument list.
-func TestManyDenials(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	w := newWorld(t)
-	for i := range 400 {
-		write(t, fmt.Sprintf("%s/d%03d/.env", w.tree, i), "x")
-	}
-	out := script(t, w.profile(), "for d in d*; do echo y 2>/dev/null > $d/.env; done; cat d*/.env | sort -u")
-	if out.stdout == "" || strings.Trim(out.stdout, "x\n") != "" {
-		t.Errorf("got %.200q; stderr %.200s", out.stdout, out.stderr)
 	}
 }

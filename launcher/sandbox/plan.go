@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"iter"
 	"path"
 	"slices"
 )
@@ -107,12 +108,13 @@ func inner(f *Facts) []Mount {
 // at or below something hidden is not there, at or below something protected it is
 // read-only.
 func granted(f *Facts) []Root {
+	denied := strongest(f.Denials)
 	var roots []Root
 	for _, r := range f.Roots {
 		hidden := false
-		for _, d := range f.Denials {
-			if contains(d.Path, r.Path) {
-				hidden = hidden || d.Kind == Hide
+		for at := range above(r.Path) {
+			if kind, ok := denied[at]; ok {
+				hidden = hidden || kind == Hide
 				r.Writable = false
 			}
 		}
@@ -123,26 +125,73 @@ func granted(f *Facts) []Root {
 	return roots
 }
 
+// strongest is what is denied at each path itself.
+func strongest(denials []Denial) map[string]DenialKind {
+	out := make(map[string]DenialKind, len(denials))
+	for _, d := range denials {
+		out[d.Path] = max(d.Kind, out[d.Path])
+	}
+	return out
+}
+
+// above is a path and every directory that it lies in, the nearest first. Asking a table
+// for each of them is what keeps thousands of denials from being compared in pairs.
+func above(p string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for yield(p) && p != "/" {
+			p = path.Dir(p)
+		}
+	}
+}
+
 // effective drops the denials that change nothing: those outside what the run sees,
 // those below a denial at least as strong, and protections where nothing may be
 // written anyway.
 func effective(f *Facts, roots []Root) []Denial {
 	var kept []Denial
+	kinds := make(map[string]DenialKind, len(f.Denials))
+	table := tableOf(roots)
 	for _, d := range f.Denials { // parents first, and the stronger first at one path
-		covered := slices.ContainsFunc(kept, func(k Denial) bool {
-			return contains(k.Path, d.Path) && (k.Kind >= d.Kind || k.Path == d.Path)
-		})
-		root, ok := deepest(roots, d.Path)
+		covered := false
+		for at := range above(d.Path) {
+			kind, ok := kinds[at]
+			if covered = ok && (kind >= d.Kind || at == d.Path); covered {
+				break
+			}
+		}
+		root, ok := table.deepest(d.Path)
 		visible := ok || slices.ContainsFunc(f.System, func(s SystemPath) bool { return s.Link == "" && contains(s.Path, d.Path) })
 		if covered || !visible || d.Kind == Protect && (!ok || !root.Writable) {
 			continue
 		}
+		kinds[d.Path] = d.Kind
 		kept = append(kept, d)
 	}
 	return kept
 }
 
+// rootTable finds roots by their paths.
+type rootTable map[string]Root
+
+func tableOf(roots []Root) rootTable {
+	t := make(rootTable, len(roots))
+	for _, r := range roots {
+		t[r.Path] = r
+	}
+	return t
+}
+
 // deepest is the root that decides about p.
+func (t rootTable) deepest(p string) (Root, bool) {
+	for at := range above(p) {
+		if r, ok := t[at]; ok {
+			return r, true
+		}
+	}
+	return Root{}, false
+}
+
+// deepest is the same for one question.
 func deepest(roots []Root, p string) (best Root, ok bool) {
 	for _, r := range roots {
 		if contains(r.Path, p) && (!ok || len(r.Path) > len(best.Path)) {
@@ -156,33 +205,35 @@ func deepest(roots []Root, p string) (best Root, ok bool) {
 // One that is a root itself is a mount point already, and one below a denial cannot
 // be written.
 func pins(roots []Root, denials []Denial) []string {
-	targets := make([]string, 0, len(roots)+len(denials))
-	for _, r := range roots {
-		targets = append(targets, r.Path)
-	}
-	for _, d := range denials {
-		targets = append(targets, d.Path)
-	}
+	table, denied := tableOf(roots), strongest(denials)
 	seen := map[string]bool{}
-	for _, r := range roots {
-		seen[r.Path] = true
-	}
 	var out []string
-	for _, target := range targets {
+	pin := func(target string) {
 		for dir := path.Dir(target); dir != "/"; dir = path.Dir(dir) {
-			root, ok := deepest(roots, dir)
-			if !ok || !root.Writable || seen[dir] {
-				if !ok {
-					break
-				}
-				continue
-			}
-			if slices.ContainsFunc(denials, func(d Denial) bool { return contains(d.Path, dir) }) {
-				continue
+			root, ok := table.deepest(dir)
+			if !ok || seen[dir] {
+				return // outside of every root, or done with all that is above
 			}
 			seen[dir] = true
-			out = append(out, dir)
+			if root.Path == dir || !root.Writable {
+				continue
+			}
+			covered := false
+			for at := range above(dir) {
+				if _, covered = denied[at]; covered {
+					break
+				}
+			}
+			if !covered {
+				out = append(out, dir)
+			}
 		}
+	}
+	for _, r := range roots {
+		pin(r.Path)
+	}
+	for _, d := range denials {
+		pin(d.Path)
 	}
 	return out
 }
