@@ -28,10 +28,13 @@ type reply struct {
 	body     string
 	close    bool
 	head     bool // answer to HEAD: no content
+	// challenge says that credentials are wanted (RFC 9110 section 11.7.1).
+	challenge bool
 }
 
 // deniedReply says what was refused, by which rule, and what would change it.
-// 403 and never 407: clients answer 407 by asking the user for a password. The
+// 403 and never 407, with credentials as without: clients answer 407 by asking
+// the user for a password. The
 // last line is for agents, which otherwise try curl, wget, a mirror, an IP
 // address and a public proxy in turn.
 func deniedReply(v verdict) reply {
@@ -124,6 +127,9 @@ func (r *reply) append(b []byte) []byte {
 	b = append(b, "\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"...)
 	b = appendField(b, decisionField, r.decision)
 	b = appendField(b, reasonField, r.reason)
+	if r.challenge {
+		b = appendField(b, "Proxy-Authenticate", `Basic realm="postern"`)
+	}
 	if r.close {
 		b = appendField(b, "Connection", "close")
 	}

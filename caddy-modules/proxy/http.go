@@ -16,9 +16,12 @@ func (f *flow) serveHTTP() {
 			return
 		}
 		var again bool
-		if f.req.method == http.MethodConnect {
+		switch {
+		case !f.loggedIn():
+			again = f.demandLogin()
+		case f.req.method == http.MethodConnect:
 			again = f.connect()
-		} else {
+		default:
 			again = f.forward()
 		}
 		if !again {

@@ -38,6 +38,10 @@ type Server struct {
 	// nothing. For listeners that others than their session can reach. May be
 	// nil.
 	Admit func(net.Conn) error
+	// Login is what every client must present, nil for nothing. A client
+	// without it is answered 407, or as RFC 1929 says; a refusal by the policy
+	// is 403 with it as without.
+	Login *Login
 	// SNI is what becomes of a foreign ClientHello.
 	SNI SNIMode
 	// Log gets what no Record tells: malformed requests at debug level, trouble

@@ -16,6 +16,7 @@ const (
 	socksVersion = 5
 
 	methodNone         = 0x00
+	methodLogin        = 0x02
 	methodUnacceptable = 0xFF
 
 	commandConnect = 1
@@ -51,11 +52,18 @@ var errShort = errors.New("socks: more bytes needed")
 // may come in one packet, with the first bytes of the tunnel behind them.
 func (f *flow) serveSOCKS() {
 	// The stage the flow began with is the limit of the whole handshake.
-	if err := f.socksMessage(readGreeting); err != nil {
+	method := byte(methodNone)
+	if f.s.Login != nil {
+		method = methodLogin
+	}
+	if err := f.socksMessage(func(b []byte) (int, error) { return readGreeting(b, method) }); err != nil {
 		f.refuseSocks(err, func(reply byte) []byte { return []byte{socksVersion, reply} })
 		return
 	}
-	if _, err := f.client.Write([]byte{socksVersion, methodNone}); err != nil {
+	if _, err := f.client.Write([]byte{socksVersion, method}); err != nil {
+		return
+	}
+	if method == methodLogin && !f.socksLogin() {
 		return
 	}
 	var t policy.Target
@@ -99,10 +107,10 @@ func (f *flow) socksMessage(parse func([]byte) (int, error)) error {
 	}
 }
 
-// readGreeting reads version and methods (RFC 1928 section 3). No method but
-// "none" is offered: the listener belongs to one session, and BSD nc, which git
-// over ssh uses, knows no other.
-func readGreeting(b []byte) (int, error) {
+// readGreeting reads version and methods (RFC 1928 section 3), of which one is
+// taken: "none" where the listener belongs to the session alone, for BSD nc
+// knows no other.
+func readGreeting(b []byte, method byte) (int, error) {
 	switch {
 	case len(b) == 0:
 		return 0, errShort
@@ -118,10 +126,14 @@ func readGreeting(b []byte) (int, error) {
 	if len(b) < n {
 		return 0, errShort
 	}
-	if bytes.IndexByte(b[2:n], methodNone) >= 0 {
+	if bytes.IndexByte(b[2:n], method) >= 0 {
 		return n, nil
 	}
-	return 0, &socksError{reply: methodUnacceptable, reason: "the client does not offer to go without authentication"}
+	reason := "the client does not offer to go without authentication"
+	if method == methodLogin {
+		reason = "the client does not offer the credentials of the session"
+	}
+	return 0, &socksError{reply: methodUnacceptable, reason: reason}
 }
 
 // readSocksRequest reads a request (RFC 1928 section 4). Only CONNECT is served:

@@ -58,7 +58,7 @@ func TestReadGreeting(t *testing.T) {
 		{"TLS", "16 03 01", 0, silent, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n, err := readGreeting([]byte(unhex(t, c.text)))
+			n, err := readGreeting([]byte(unhex(t, c.text)), methodNone)
 			refused, ok := errors.AsType[*socksError](err)
 			got := 0
 			switch {
@@ -249,7 +249,7 @@ func FuzzSocks(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if n, err := readGreeting(b); err == nil && (n < 3 || n > len(b) || !bytes.Contains(b[2:n], []byte{methodNone})) {
+		if n, err := readGreeting(b, methodNone); err == nil && (n < 3 || n > len(b) || !bytes.Contains(b[2:n], []byte{methodNone})) {
 			t.Fatalf("greeting %x: %d bytes", b, n)
 		}
 		to, n, err := readSocksRequest(b)

@@ -54,6 +54,7 @@ func (f *front) serve(v *view) {
 		Gate:  &proxy.Gate{Policy: s.policy, Resolver: s, Limits: one.limits, Record: s.record},
 		Local: s.local,
 		Admit: s.admit(f.http), // both listeners are of one kind
+		Login: s.proxyLogin(),
 		SNI:   one.sni,
 		Log:   s.log,
 	}

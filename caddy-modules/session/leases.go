@@ -62,7 +62,7 @@ func (r *Registry) lease(c *net.UnixConn) {
 	events, told := r.hub.subscribe(spec.ID, leaseQueue), make(chan struct{})
 	s, err := r.open(ctx, order{
 		kind: kindLease, spec: spec, owner: req.PeerUID, pid: req.PeerPID, holder: lease.ProcessOf(req.PeerPID),
-		pair: &req.Pair, resume: req.Hello.Resume, events: events, told: told,
+		pair: &req.Pair, resume: req.Hello.Resume, login: req.Hello.Login, events: events, told: told,
 	})
 	if err != nil {
 		events.cancel()

@@ -10,6 +10,7 @@ import (
 
 	"postern/caddy-modules/policy"
 	"postern/caddy-modules/session/lease"
+	"postern/caddy-modules/session/peer"
 )
 
 var errNoResolver = errors.New("no configuration governs, so there is no resolver")
@@ -27,6 +28,7 @@ type order struct {
 	holder lease.Process // the launcher, as far as the kernel says
 	pair   *lease.Pair   // nil: listeners are made
 	resume *lease.Resume // of a launcher
+	login  *lease.Login  // of a launcher
 	events *subscriber   // of a launcher
 	told   chan struct{} // closed when the launcher has had its last event
 }
@@ -111,6 +113,9 @@ func (r *Registry) open(ctx context.Context, o order) (*session, error) {
 		registry: r, kind: o.kind, spec: o.spec, rules: rules, owner: o.owner, pid: o.pid, holder: o.holder, events: o.events, told: o.told,
 		opened: time.Now(), ready: make(chan struct{}), done: make(chan struct{}),
 		log: r.log.With(slog.String("session", o.spec.ID)),
+	}
+	if s.login, err = loginOf(o, peer.Available); err != nil {
+		return nil, err
 	}
 	s.denials = newDenials(s.report)
 	if err := r.take(s, o.resume != nil); err != nil {
@@ -263,6 +268,8 @@ func (s *session) differs(spec lease.Spec) string {
 		{"listen.network", want.Network == network},
 		{"listen.http", want.HTTP == "" || want.HTTP == http},
 		{"listen.socks", want.SOCKS == "" || want.SOCKS == socks},
+		{"listen.credentials", want.Credentials == (s.login != nil)},
+		{"listen.login", want.Login == nil || want.Login.Equal(s.login)},
 	} {
 		if !f.same {
 			return f.name

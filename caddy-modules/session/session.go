@@ -33,6 +33,7 @@ type session struct {
 	owner  int
 	pid    int
 	holder lease.Process // who lends the listeners, none for an API session
+	login  *lease.Login  // what clients must present, nil for nothing
 	opened time.Time
 
 	view    atomic.Pointer[view]
@@ -184,7 +185,7 @@ func (s *session) info() Info {
 		EgressAllowlist: slices.Clone(s.spec.EgressAllowlist),
 		Repository:      s.spec.Repository, LinkedRepositories: slices.Clone(s.spec.LinkedRepositories),
 		Agent: s.spec.Agent, Workspace: s.spec.Workspace, Owner: s.owner, PID: s.pid,
-		Network: network, HTTP: http, SOCKS: socks, Opened: s.opened,
+		Network: network, HTTP: http, SOCKS: socks, Credentials: s.login != nil, Opened: s.opened,
 		Tunnels: s.front.tunnels(), Denied: s.denied.Load(), Refusing: v.refusing,
 	}
 }
@@ -192,8 +193,12 @@ func (s *session) info() Info {
 // answer is what whoever opened the session is told.
 func (s *session) answer() lease.Answer {
 	value, expires := s.token.get()
+	var login *lease.Login
+	if s.kind == kindAPI {
+		login = s.login // a launcher made it
+	}
 	return lease.Answer{
-		OK: true, Session: s.info(), ReadToken: value, ReadTokenExpires: expires,
+		OK: true, Login: login, Session: s.info(), ReadToken: value, ReadTokenExpires: expires,
 		Git: s.view.Load().gen.git(), Born: s.registry.born,
 	}
 }

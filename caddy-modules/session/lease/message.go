@@ -41,6 +41,10 @@ type Hello struct {
 	// that counts is asked of the kernel.
 	PID int `json:"pid,omitempty"`
 
+	// Login is what clients of the listeners must present. A launcher whose
+	// listeners are on the host's loopback sets one.
+	Login *Login `json:"login,omitempty"`
+
 	// Resume is set by a launcher whose appliance was restarted.
 	Resume *Resume `json:"resume,omitempty"`
 }
@@ -68,6 +72,10 @@ type Answer struct {
 	ReadTokenExpires time.Time `json:"readTokenExpires,omitzero"`
 
 	Git Git `json:"git,omitzero"`
+
+	// Login is what clients of the listeners must present, of a session of the
+	// control API that asked for credentials.
+	Login *Login `json:"login,omitempty"`
 
 	// Born is different for every start of the appliance.
 	Born string `json:"born,omitempty"`
@@ -99,11 +107,12 @@ type Info struct {
 	LinkedRepositories []string  `json:"linkedRepositories,omitempty"`
 	Agent              string    `json:"agent,omitempty"`
 	Workspace          string    `json:"workspace,omitempty"`
-	Owner              int       `json:"owner"`         // uid of who made it
-	PID                int       `json:"pid,omitempty"` // process that holds the lease
-	Network            string    `json:"network"`       // "tcp" or "unix"
-	HTTP               string    `json:"http"`          // address of the HTTP proxy
-	SOCKS              string    `json:"socks"`         // address of the SOCKS proxy
+	Owner              int       `json:"owner"`                 // uid of who made it
+	PID                int       `json:"pid,omitempty"`         // process that holds the lease
+	Network            string    `json:"network"`               // "tcp" or "unix"
+	HTTP               string    `json:"http"`                  // address of the HTTP proxy
+	SOCKS              string    `json:"socks"`                 // address of the SOCKS proxy
+	Credentials        bool      `json:"credentials,omitempty"` // clients must present a login
 	Opened             time.Time `json:"opened"`
 	Tunnels            int       `json:"tunnels"`           // open now
 	Denied             uint64    `json:"denied"`            // decisions against, since it was opened
@@ -177,6 +186,9 @@ func (h Hello) validate() error {
 	}
 	if h.Spec.Listen != nil {
 		return errors.New("validate spec.listen: a lease brings its own listeners")
+	}
+	if err := h.Login.validate("login"); err != nil {
+		return err
 	}
 	if h.Resume != nil {
 		if err := validateText("resume.readToken", h.Resume.ReadToken, 4096); err != nil {

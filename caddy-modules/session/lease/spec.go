@@ -71,6 +71,11 @@ type Listen struct {
 	// that PUTs a session again after a restart names those it had before.
 	HTTP  string `json:"http,omitempty"`
 	SOCKS string `json:"socks,omitempty"`
+
+	// Credentials asks that clients present a login. It is in the answer. A
+	// host that PUTs a session again after a restart names the one it had.
+	Credentials bool   `json:"credentials,omitempty"`
+	Login       *Login `json:"login,omitempty"`
 }
 
 // Network reports whether the session may use the network at all.
@@ -197,6 +202,12 @@ func validateText(field, text string, limit int) error {
 }
 
 func (l *Listen) validate() error {
+	if err := l.Login.validate("listen.login"); err != nil {
+		return err
+	}
+	if l.Login != nil && !l.Credentials {
+		return errors.New("validate listen.login: credentials are not asked for")
+	}
 	switch l.Network {
 	case NetworkTCP:
 		return errors.Join(validateTCP("listen.http", l.HTTP), validateTCP("listen.socks", l.SOCKS), l.distinct())
