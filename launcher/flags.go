@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"postern/launcher/ports"
 	"postern/launcher/sandbox"
 )
 
@@ -34,7 +35,7 @@ const runUsageEnd = `
 Flags are also read from POSTERN_NAME and from
   %s
 whose keys are: policy repo agent workspace link allow network mode bind protect hide
-nested_sandbox unix_sockets environment (allow, strip) env all_proxy (http, socks, off) git_name
+publish host_port nested_sandbox unix_sockets environment (allow, strip) env all_proxy (http, socks, off) git_name
 git_email git_hooks quiet. A flag wins over the environment, that over the file; lists
 add up.
 `
@@ -45,6 +46,7 @@ type request struct {
 	ID    string
 	Binds []sandbox.Bind // all of them, the working folder first
 	Argv  []string
+	Ports ports.Set
 }
 
 // parseRun reads the command line of run over settings. The error is
@@ -66,6 +68,8 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		network   = fs.String("network", "", "on or `off`: off refuses every request, pushes excepted")
 		allow     = fs.StringArray("allow", nil, "also allow `HOST [PORT…]`, unless a policy denies it (repeatable)")
 		env       = fs.StringArray("env", nil, "pass `NAME[=VALUE]` on (repeatable)")
+		publish   = fs.StringArrayP("publish", "p", nil, "lead `[[ADDR:]HOSTPORT:]PORT` of this host's loopback (or ADDR) to PORT inside (repeatable)")
+		hostPorts = fs.StringArray("host-port", nil, "lead `PORT[:HOSTPORT]` inside to HOSTPORT, or PORT, of this host's loopback (repeatable)")
 		id        = fs.String("id", "", "session `ID`: up to 64 of A-Z a-z 0-9 _ -; random otherwise")
 		agent     = fs.String("agent", "", "`NAME` of the agent, for audit records")
 		workspace = fs.String("workspace", "", "`NAME` of the workspace, for audit records")
@@ -100,6 +104,8 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 	s.Links = append(s.Links, *links...)
 	s.Allow = append(s.Allow, *allow...)
 	s.Env = append(s.Env, *env...)
+	s.Publish = append(s.Publish, *publish...)
+	s.Grants = append(s.Grants, *hostPorts...)
 	if fs.Changed("mode") {
 		if s.Mode, err = sandbox.ParseMode(*mode); err != nil {
 			return nil, usageError(err)
@@ -109,6 +115,9 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		if s.Network, err = parseOnOff(*network); err != nil {
 			return nil, usageError(fmt.Errorf("--network %w", err))
 		}
+	}
+	if r.Ports, err = parsePorts(s.Publish, s.Grants); err != nil {
+		return nil, err
 	}
 	if err := r.paths(*binds, *protect, *hide); err != nil {
 		return nil, usageError(err)

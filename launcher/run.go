@@ -16,6 +16,7 @@ import (
 	"postern/caddy-modules/session/lease"
 	"postern/launcher/environ"
 	"postern/launcher/gitconfig"
+	"postern/launcher/ports"
 	"postern/launcher/sandbox"
 )
 
@@ -115,6 +116,11 @@ func (l *launch) run() (int, error) {
 		return 0, &sandbox.Refusal{Reason: reasonUsage, Detail: err.Error()}
 	}
 	who := l.identity(facts)
+	open, err := ports.Open(ctx, l.Ports)
+	if err != nil {
+		return 0, err
+	}
+	defer open.Close()
 
 	p, err := sandbox.Start(ctx, facts, l.options)
 	if err != nil {
@@ -126,7 +132,10 @@ func (l *launch) run() (int, error) {
 		p.Close()
 		return 0, err
 	}
-	if err := l.exec(p, facts, lent.Answer(), <-who); err != nil {
+	if err = open.Start(ctx, p); err == nil {
+		err = l.exec(p, facts, lent.Answer(), <-who)
+	}
+	if err != nil {
 		p.Close()
 		_ = lent.Close()
 		return 0, err
@@ -175,7 +184,7 @@ func (l *launch) keeper(path string, p *sandbox.Process) *keeper {
 		hello: lease.Hello{Spec: lease.Spec{
 			ID: l.ID, Policy: l.Policy, NetworkEnabled: &network, EgressAllowlist: l.Allow,
 			Repository: l.Repo, LinkedRepositories: l.Links, Agent: l.Agent, Workspace: l.Workspace,
-		}},
+		}, HostPorts: l.Ports.HostPorts()},
 		lend:  lease.Lend,
 		event: l.refused.add,
 		warn:  l.say.warn,
