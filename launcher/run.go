@@ -36,7 +36,7 @@ func runMain(args []string, stdout, stderr io.Writer) int {
 	// Before anything that must not be left half done.
 	signals := catchSignals()
 	defer signals.stop()
-	l := &launch{request: r, say: &talker{w: stderr, quiet: r.Quiet}, signals: signals}
+	l := &launch{request: r, say: &talker{w: stderr, quiet: r.Quiet}, signals: signals, options: starting}
 	code, err := l.run()
 	if err != nil {
 		if exec, ok := errors.AsType[*sandbox.ExecError](err); ok {
@@ -86,6 +86,9 @@ func (t *talker) warn(format string, args ...any) {
 	defer t.mu.Unlock()
 	fmt.Fprintln(t.w, "postern:", printable(fmt.Sprintf(format, args...)))
 }
+
+// starting is what every start begins with. Tests put a bubblewrap of their own there.
+var starting sandbox.Options
 
 // launch is one run on its way.
 type launch struct {

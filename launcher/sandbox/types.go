@@ -17,6 +17,10 @@ type Options struct {
 	// Dirs are where bubblewrap is looked for; nil means the system's directories.
 	Dirs []string
 
+	// Release is the kernel's, as /proc/sys/kernel/osrelease has it; empty means the
+	// running one.
+	Release string
+
 	// Exe is our own binary on the host; empty means the running one. It must call
 	// Init when its first argument is InitCommand.
 	Exe string
