@@ -193,6 +193,7 @@ func usageError(err error) error {
 // profile is what the sandbox is asked for.
 func (r *request) profile(runDir string) *sandbox.Profile {
 	p := &sandbox.Profile{
+		Name:          r.ID,
 		Binds:         r.Binds,
 		Mode:          r.Mode,
 		Home:          os.Getenv("HOME"),

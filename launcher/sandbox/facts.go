@@ -42,6 +42,12 @@ type Facts struct {
 	// protected in them.
 	gits []string
 
+	// Name is what the run is called, in the words of other runs' refusals.
+	Name string
+
+	// patterns are those of the run.
+	patterns []string
+
 	// aliased are denials of files that have further names (hard links).
 	aliased []Denial
 
@@ -88,6 +94,10 @@ type Denial struct {
 	// Git is the git directory to whose closed set of names the path belongs.
 	Git  string
 	made bool // Start made, or took over, a placeholder
+
+	// asked says that this run denies it, and another need not; pattern is what found it.
+	asked   bool
+	pattern string
 }
 
 // DenialKind says what a denial takes away.

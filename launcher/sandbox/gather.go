@@ -23,6 +23,7 @@ func Gather(p *Profile) (*Facts, error) {
 		return nil, err
 	}
 	f := &Facts{
+		Name:    p.Name,
 		Home:    innerHome(p.Home),
 		Runtime: fmt.Sprintf("%s/%d", innerRuntime, os.Getuid()),
 		homes:   homes(p.Home, accountHome),
