@@ -140,7 +140,7 @@ func (p *Process) launch(bwrap string, o Options) error {
 		return err
 	}
 	defer theirs.Close()
-	if p.stdio, err = relayed(o.standard()); err != nil {
+	if p.stdio, err = relayed(o.standard(), o.Observe); err != nil {
 		return err
 	}
 	p.plan = Plan(p.facts)

@@ -32,6 +32,12 @@ type Options struct {
 	// are relayed through pipes, folders and disks refused, the rest handed on as it is.
 	Stdin, Stdout, Stderr *os.File
 
+	// Observe, if not nil, is called with each piece of what the command writes to its
+	// stderr (and stdout, where both are one), after the piece was written on. It must
+	// not keep the piece. A pipe or socket is then relayed as well, so that there is
+	// something to look at; a terminal is handed on and never looked at.
+	Observe func([]byte)
+
 	// Low are sockets that the sandbox has beside the listeners, see Process.Low.
 	Low []LowPort
 
