@@ -47,6 +47,8 @@ type request struct {
 	Binds []sandbox.Bind // all of them, the working folder first
 	Argv  []string
 	Ports ports.Set
+
+	summary *destination // nil: none is wanted
 }
 
 // parseRun reads the command line of run over settings. The error is
@@ -76,6 +78,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		nested    = fs.Bool("nested-sandbox", false, "let CMD bring a sandbox of its own (leaves user namespaces open)")
 		unixSocks = fs.Bool("unix-sockets", false, "let CMD make Unix sockets (it can then reach any that is made in its folders later)")
 		quiet     = fs.BoolP("quiet", "q", false, "no warnings and no summary of refusals")
+		summary   = fs.String("summary", "", "write what was denied as JSON to `FILE`, or to fd:N, when the run has ended")
 		help      = fs.BoolP("help", "h", false, "print this")
 	)
 	if err := fs.Parse(args); err != nil && !errors.Is(err, pflag.ErrHelp) {
@@ -124,6 +127,11 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 	}
 	if r.ID == "" {
 		r.ID = newID()
+	}
+	if fs.Changed("summary") {
+		if r.summary, err = openDestination(*summary); err != nil {
+			return nil, usageError(err)
+		}
 	}
 	return r, nil
 }

@@ -36,6 +36,7 @@ func runMain(args []string, stdout, stderr io.Writer) int {
 	// Before anything that must not be left half done.
 	signals := catchSignals()
 	defer signals.stop()
+	defer r.summary.close()
 	l := &launch{request: r, say: &talker{w: stderr, quiet: r.Quiet}, signals: signals, options: starting}
 	code, err := l.run()
 	if err != nil {
@@ -97,6 +98,7 @@ type launch struct {
 	signals *signals
 	options sandbox.Options
 	refused refusals
+	looking *onlooker
 }
 
 // run does everything, and returns the command's status.
@@ -125,6 +127,7 @@ func (l *launch) run() (int, error) {
 	}
 	defer open.Close()
 
+	l.looking = l.onlook()
 	p, err := sandbox.Start(ctx, facts, l.options)
 	if err != nil {
 		return 0, err
@@ -154,6 +157,7 @@ func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, 
 	l.signals.forward(func(sig syscall.Signal, group bool) { _ = p.Signal(sig, group) })
 
 	status, err := p.Wait()
+	l.looking.close()
 	changes := p.Facts().Inspect()
 	cancel()
 	kept.Wait()
@@ -166,6 +170,12 @@ func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, 
 		code = max(code, 1)
 	case err != nil:
 		return 0, err
+	}
+	if l.summary != nil {
+		if err := l.summary.write(l.refused.report(l.ID, code, changes)); err != nil {
+			l.say.warn("%v", err)
+			code = max(code, 1)
+		}
 	}
 	l.say.mu.Lock()
 	defer l.say.mu.Unlock()
