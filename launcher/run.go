@@ -91,6 +91,13 @@ func (t *talker) warn(format string, args ...any) {
 // starting is what every start begins with. Tests put a bubblewrap of their own there.
 var starting sandbox.Options
 
+// change prints what must not wait for the end, in a quiet run too.
+func (t *talker) change(c sandbox.Change) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Fprintf(t.w, "postern: %s %s; %s\n", printable(c.Path), c.What, c.Cure)
+}
+
 // launch is one run on its way.
 type launch struct {
 	*request
@@ -155,8 +162,10 @@ func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, 
 	var kept sync.WaitGroup
 	kept.Go(func() { k.keep(ctx, lent) })
 	l.signals.forward(func(sig syscall.Signal, group bool) { _ = p.Signal(sig, group) })
+	stop := p.Facts().Watch(func(c sandbox.Change) { l.say.change(c) })
 
 	status, err := p.Wait()
+	stop()
 	l.looking.close()
 	changes := p.Facts().Inspect()
 	cancel()
