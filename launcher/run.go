@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -124,7 +126,7 @@ func (l *launch) run() (int, error) {
 		l.say.warn("%s", w)
 	}
 	// A mistake in a variable's name is better found before anything runs.
-	if _, err := l.environment(facts, lease.Answer{}); err != nil {
+	if _, err := l.environment(facts, lease.Answer{}, nil); err != nil {
 		return 0, &sandbox.Refusal{Reason: reasonUsage, Detail: err.Error()}
 	}
 	who := l.identity(facts)
@@ -206,7 +208,7 @@ func (l *launch) keeper(path string, p *sandbox.Process) *keeper {
 		hello: lease.Hello{Spec: lease.Spec{
 			ID: l.ID, Policy: l.Policy, NetworkEnabled: &network, EgressAllowlist: l.Allow,
 			Repository: l.Repo, LinkedRepositories: l.Links, Agent: l.Agent, Workspace: l.Workspace,
-		}, HostPorts: l.Ports.HostPorts()},
+		}, HostPorts: l.Ports.HostPorts(), Login: p.Facts().Inside().Login},
 		lend:  lease.Lend,
 		event: l.refused.add,
 		warn:  l.say.warn,
@@ -233,8 +235,8 @@ func (k *keeper) lendFirst(ctx context.Context) (*lease.Lease, error) {
 // exec starts the command.
 func (l *launch) exec(p *sandbox.Process, facts *sandbox.Facts, answer lease.Answer, who person) error {
 	git := gitconfig.Config{
-		Gateway: answer.Git.URL, Forges: answer.Git.Forges, Proxy: "http://" + proxyAddr(0),
-		UserName: who.name, UserEmail: who.email, Empty: sandbox.InnerEmpty, Hooks: l.GitHooks,
+		Gateway: answer.Git.URL, Forges: answer.Git.Forges, Proxy: proxyURL(p, facts),
+		UserName: who.name, UserEmail: who.email, Empty: facts.Inside().Empty, Hooks: l.GitHooks,
 	}
 	for _, root := range facts.Roots {
 		git.Safe = append(git.Safe, root.Path)
@@ -246,22 +248,36 @@ func (l *launch) exec(p *sandbox.Process, facts *sandbox.Facts, answer lease.Ans
 	if err := p.SetGitConfig(text); err != nil {
 		return err
 	}
-	env, err := l.environment(facts, answer)
+	env, err := l.environment(facts, answer, p)
 	if err != nil {
 		return err
 	}
 	return p.Exec(sandbox.Command{Argv: l.Argv, Env: env})
 }
 
-func (l *launch) environment(facts *sandbox.Facts, answer lease.Answer) ([]string, error) {
+// environment composes the command's. Without a sandbox it is only tried.
+func (l *launch) environment(facts *sandbox.Facts, answer lease.Answer, p *sandbox.Process) ([]string, error) {
+	in := facts.Inside()
 	e := environ.Run{
 		Mode: l.Environment, Host: os.Environ(), Pass: l.Env,
-		Session: l.ID, Home: facts.Home, Dir: facts.Dir, Runtime: facts.Runtime,
-		HTTP: proxyAddr(0), SOCKS: proxyAddr(1), AllProxy: l.AllProxy,
-		Connect: sandbox.InnerExe + " " + connectCommand, GitConfig: sandbox.InnerGit, ReadToken: answer.ReadToken,
+		Session: l.ID, Home: facts.Home, Dir: facts.Dir, Runtime: in.Runtime, Temp: in.Temp,
+		HTTP: proxyAddr(p, 0), SOCKS: proxyAddr(p, 1), Login: in.Login.Userinfo(), AllProxy: l.AllProxy,
+		Connect: in.Exe + " " + connectCommand, GitConfig: in.Git, ReadToken: answer.ReadToken,
 	}
 	return e.Build()
 }
 
-// proxyAddr is where a listener is inside: 0 is HTTP, 1 is SOCKS.
-func proxyAddr(i int) string { return fmt.Sprintf("127.0.0.1:%d", sandbox.DefaultPorts[i]) }
+// proxyAddr is where a listener of the sandbox is: 0 is HTTP, 1 is SOCKS.
+func proxyAddr(p *sandbox.Process, i int) string {
+	if p != nil {
+		pair := p.Pair()
+		return []*net.TCPListener{pair.HTTP, pair.SOCKS}[i].Addr().String()
+	}
+	return fmt.Sprintf("127.0.0.1:%d", sandbox.DefaultPorts[i])
+}
+
+// proxyURL is the HTTP proxy for git, with what it asks for.
+func proxyURL(p *sandbox.Process, facts *sandbox.Facts) string {
+	u := url.URL{Scheme: "http", Host: proxyAddr(p, 0), User: facts.Inside().Login.Userinfo()}
+	return u.String()
+}

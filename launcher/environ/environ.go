@@ -2,6 +2,7 @@ package environ
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -51,9 +52,13 @@ type Run struct {
 	Home     string
 	Dir      string // where the command starts
 	Runtime  string // XDG_RUNTIME_DIR
+	Temp     string // TMPDIR; empty means /tmp
 	HTTP     string // address of the HTTP proxy inside, host:port
 	SOCKS    string // address of the SOCKS proxy inside, host:port
 	AllProxy AllProxy
+
+	// Login is what the proxies ask for, nil for nothing.
+	Login *url.Userinfo
 
 	// Connect is the program that joins its standard streams to HOST PORT through
 	// the SOCKS proxy, for ssh. It must need no quoting.
@@ -150,8 +155,12 @@ func (r *Run) pass(vars map[string]string) error {
 func (r *Run) place(vars map[string]string) {
 	vars["HOME"] = r.Home
 	vars["PWD"] = r.Dir
-	vars["TMPDIR"] = "/tmp"
-	vars["TMPPREFIX"] = "/tmp/zsh" // where zsh puts here-documents
+	temp := r.Temp
+	if temp == "" {
+		temp = "/tmp"
+	}
+	vars["TMPDIR"] = temp
+	vars["TMPPREFIX"] = temp + "/zsh" // where zsh puts here-documents
 	vars["XDG_RUNTIME_DIR"] = r.Runtime
 	vars["POSTERN_SESSION"] = r.Session
 }
@@ -159,7 +168,8 @@ func (r *Run) place(vars map[string]string) {
 // proxies point every client that can be pointed. Clients disagree about the case of
 // the names, so both are there; all values carry a scheme.
 func (r *Run) proxies(vars map[string]string) {
-	httpURL, socksURL := "http://"+r.HTTP, "socks5h://"+r.SOCKS
+	httpURL := (&url.URL{Scheme: "http", User: r.Login, Host: r.HTTP}).String()
+	socksURL := (&url.URL{Scheme: "socks5h", User: r.Login, Host: r.SOCKS}).String()
 	both := func(name, value string) {
 		vars[name], vars[strings.ToLower(name)] = value, value
 	}

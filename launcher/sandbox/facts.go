@@ -54,6 +54,12 @@ type Facts struct {
 	// homes are where the user's secrets may be, without symlinks.
 	homes []string
 
+	// inside is where things are, where that is not the same for every run.
+	inside *Inside
+
+	// wanted is the profile that all this was gathered for.
+	wanted *Profile
+
 	// Warnings are for the user, one line each.
 	Warnings []string
 }

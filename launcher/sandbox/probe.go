@@ -98,7 +98,7 @@ func (p *Probe) try(ctx context.Context, o Options, visit func(*Process)) error 
 		visit(proc)
 	}
 	// Our own binary: the one command that is sure to be there.
-	if err := proc.Exec(Command{Argv: []string{InnerExe, "version"}}); err != nil {
+	if err := proc.Exec(Command{Argv: []string{facts.Inside().Exe, "version"}}); err != nil {
 		return err
 	}
 	status, err := proc.Wait()
