@@ -135,6 +135,16 @@ func (r *Run) pass(vars map[string]string) error {
 		if !isName(name) || strings.IndexByte(value, 0) >= 0 {
 			return fmt.Errorf("pass variable %q: not a NAME or NAME=VALUE", name)
 		}
+		if name == javaOptions {
+			if !given {
+				value, _ = lookup(r.Host, name)
+			}
+			if err := checkJava(value); err != nil {
+				return err
+			}
+			vars[name] = value
+			continue
+		}
 		if Dangerous(name) {
 			return fmt.Errorf("pass variable %s: it decides what programs load, or who they are to others, and is never passed", name)
 		}
@@ -142,13 +152,21 @@ func (r *Run) pass(vars map[string]string) error {
 			vars[name] = value
 			continue
 		}
-		for _, kv := range r.Host {
-			if n, v, ok := split(kv); ok && n == name {
-				vars[name] = v
-			}
+		if value, there := lookup(r.Host, name); there {
+			vars[name] = value
 		}
 	}
 	return nil
+}
+
+// lookup is the value of a variable, the last if there are several.
+func lookup(env []string, name string) (value string, there bool) {
+	for _, kv := range env {
+		if n, v, ok := split(kv); ok && n == name {
+			value, there = v, true
+		}
+	}
+	return value, there
 }
 
 // place says where the run is.
@@ -187,7 +205,8 @@ func (r *Run) proxies(vars map[string]string) {
 	// ranges here would make clients connect to where no route leads.
 	both("NO_PROXY", "localhost,127.0.0.1,::1")
 	vars["POSTERN_SOCKS"] = socksURL
-	vars["NODE_USE_ENV_PROXY"] = "1" // node's fetch ignores the others without it
+	vars["NODE_USE_ENV_PROXY"] = "1" // node's fetch ignores the others without it, from 22.21 on
+	vars[javaOptions] = r.java(vars[javaOptions])
 }
 
 // git has no prompts, for nobody would answer; no credential helper but the read
