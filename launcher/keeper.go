@@ -32,6 +32,7 @@ type keeper struct {
 
 	lend  func(context.Context, string, lease.Hello, lease.Pair) (*lease.Lease, error) // lease.Lend
 	event func(lease.Event)
+	ended func() // the session was ended on request; nil: that is worth a warning only
 	warn  func(format string, args ...any)
 }
 
@@ -63,6 +64,9 @@ func (k *keeper) keep(ctx context.Context, l *lease.Lease) {
 		if l.End() == lease.EndRequested {
 			// Final: whoever may end sessions has ended this one.
 			_ = k.pair.Close()
+			if k.ended != nil {
+				k.ended()
+			}
 			k.warn("the session was ended from outside; the run is without network and pushes from now on")
 			return
 		}

@@ -9,6 +9,8 @@
 //     gitconfig), starts the command, passes signals on, and ends with its status.
 //     While the command runs it lends the listeners again whenever the appliance
 //     was restarted.
+//   - exec: the same for a program that runs agents, which says in JSON what the run may
+//     do (package spec) and hears as JSON what happens.
 //   - doctor: really starts a sandbox, and says what is in the way if it cannot.
 //   - connect: joins its standard streams to a host through the run's SOCKS
 //     listener; ssh uses it inside the sandbox.
@@ -32,6 +34,7 @@ const exitRefused = sandbox.ExitRefused
 const usage = `postern runs a command in a sandbox whose only way out is the appliance.
 
   postern run [FLAG]… -- CMD [ARG]…    run CMD in a sandbox
+  postern exec --spec FILE -- CMD …    run CMD as a host's spec says, and tell the host by events
   postern doctor                       try the sandbox, say what is in its way
   postern connect HOST PORT            inside a run: reach HOST through its SOCKS proxy
   postern version                      print the version
@@ -55,6 +58,8 @@ func dispatch(args []string, stdout, stderr io.Writer) int {
 		return connectMain(args, os.Stdin, stdout, stderr)
 	case "run":
 		return runMain(args, stdout, stderr)
+	case "exec":
+		return execMain(args, stdout, stderr)
 	case "doctor":
 		return doctorMain(args, stdout, stderr)
 	case "version", "--version":

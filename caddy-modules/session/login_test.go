@@ -165,3 +165,4 @@ func TestLoginWhereNobodyTells(t *testing.T) {
 		t.Errorf("got %v, %v", l, err)
 	}
 }
+

@@ -2,7 +2,6 @@ package environ
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -52,13 +51,9 @@ type Run struct {
 	Home     string
 	Dir      string // where the command starts
 	Runtime  string // XDG_RUNTIME_DIR
-	Temp     string // TMPDIR; empty means /tmp
 	HTTP     string // address of the HTTP proxy inside, host:port
 	SOCKS    string // address of the SOCKS proxy inside, host:port
 	AllProxy AllProxy
-
-	// Login is what the proxies ask for, nil for nothing.
-	Login *url.Userinfo
 
 	// Connect is the program that joins its standard streams to HOST PORT through
 	// the SOCKS proxy, for ssh. It must need no quoting.
@@ -135,16 +130,6 @@ func (r *Run) pass(vars map[string]string) error {
 		if !isName(name) || strings.IndexByte(value, 0) >= 0 {
 			return fmt.Errorf("pass variable %q: not a NAME or NAME=VALUE", name)
 		}
-		if name == javaOptions {
-			if !given {
-				value, _ = lookup(r.Host, name)
-			}
-			if err := checkJava(value); err != nil {
-				return err
-			}
-			vars[name] = value
-			continue
-		}
 		if Dangerous(name) {
 			return fmt.Errorf("pass variable %s: it decides what programs load, or who they are to others, and is never passed", name)
 		}
@@ -152,42 +137,34 @@ func (r *Run) pass(vars map[string]string) error {
 			vars[name] = value
 			continue
 		}
-		if value, there := lookup(r.Host, name); there {
-			vars[name] = value
+		for _, kv := range r.Host {
+			if n, v, ok := split(kv); ok && n == name {
+				vars[name] = v
+			}
 		}
 	}
 	return nil
-}
-
-// lookup is the value of a variable, the last if there are several.
-func lookup(env []string, name string) (value string, there bool) {
-	for _, kv := range env {
-		if n, v, ok := split(kv); ok && n == name {
-			value, there = v, true
-		}
-	}
-	return value, there
 }
 
 // place says where the run is.
 func (r *Run) place(vars map[string]string) {
 	vars["HOME"] = r.Home
 	vars["PWD"] = r.Dir
-	temp := r.Temp
-	if temp == "" {
-		temp = "/tmp"
+	vars["TMPDIR"] = "/tmp"
+	vars["TMPPREFIX"] = "/tmp/zsh" // where zsh puts here-documents
+	if r.Runtime != "" {
+		vars["XDG_RUNTIME_DIR"] = r.Runtime
 	}
-	vars["TMPDIR"] = temp
-	vars["TMPPREFIX"] = temp + "/zsh" // where zsh puts here-documents
-	vars["XDG_RUNTIME_DIR"] = r.Runtime
 	vars["POSTERN_SESSION"] = r.Session
 }
 
 // proxies point every client that can be pointed. Clients disagree about the case of
 // the names, so both are there; all values carry a scheme.
 func (r *Run) proxies(vars map[string]string) {
-	httpURL := (&url.URL{Scheme: "http", User: r.Login, Host: r.HTTP}).String()
-	socksURL := (&url.URL{Scheme: "socks5h", User: r.Login, Host: r.SOCKS}).String()
+	if r.HTTP == "" {
+		return // a run without a sandbox, and without an appliance
+	}
+	httpURL, socksURL := "http://"+r.HTTP, "socks5h://"+r.SOCKS
 	both := func(name, value string) {
 		vars[name], vars[strings.ToLower(name)] = value, value
 	}
@@ -205,8 +182,7 @@ func (r *Run) proxies(vars map[string]string) {
 	// ranges here would make clients connect to where no route leads.
 	both("NO_PROXY", "localhost,127.0.0.1,::1")
 	vars["POSTERN_SOCKS"] = socksURL
-	vars["NODE_USE_ENV_PROXY"] = "1" // node's fetch ignores the others without it, from 22.21 on
-	vars[javaOptions] = r.java(vars[javaOptions])
+	vars["NODE_USE_ENV_PROXY"] = "1" // node's fetch ignores the others without it
 }
 
 // git has no prompts, for nobody would answer; no credential helper but the read
@@ -217,8 +193,10 @@ func (r *Run) git(vars map[string]string) {
 	vars["SSH_ASKPASS"] = "/bin/false"
 	// The home is new, so no host key is known: the first is taken and kept. A
 	// ControlPath of the host would lead past the proxy.
-	vars["GIT_SSH_COMMAND"] = "ssh -o BatchMode=yes -o StrictHostKeyChecking=accept-new -o ControlMaster=no -o ControlPath=none" +
-		" -o ProxyCommand='" + r.Connect + " %h %p'"
+	vars["GIT_SSH_COMMAND"] = "ssh -o BatchMode=yes -o StrictHostKeyChecking=accept-new -o ControlMaster=no -o ControlPath=none"
+	if r.Connect != "" {
+		vars["GIT_SSH_COMMAND"] += " -o ProxyCommand='" + r.Connect + " %h %p'"
+	}
 	vars["GIT_SSH_VARIANT"] = "ssh"
 	if r.GitConfig != "" {
 		vars["GIT_CONFIG_SYSTEM"] = r.GitConfig

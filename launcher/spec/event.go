@@ -68,7 +68,8 @@ type Event struct {
 	Signal   int   `json:"signal,omitempty"`   // of exit: what killed the command
 	Reason   Cause `json:"reason,omitempty"`   // of killed
 
-	*Violation // of violation: action, target, raw
+	*Violation        // of violation: action, target, raw
+	Count      uint64 `json:"count,omitempty"` // of violation: how often since the last of its kind
 
 	Handle *Handle `json:"handle,omitempty"` // of starting, ready and exit
 

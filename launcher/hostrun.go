@@ -1,0 +1,286 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"postern/caddy-modules/session/lease"
+	"postern/launcher/backend"
+	"postern/launcher/environ"
+	"postern/launcher/sandbox"
+	"postern/launcher/spec"
+	"postern/launcher/violation"
+)
+
+// execMain is postern exec.
+func execMain(args []string, stdout, stderr io.Writer) int {
+	r, err := parseExec(args, os.Stdin, stdout)
+	if errors.Is(err, pflag.ErrHelp) {
+		return 0
+	}
+	h := &hostRun{hostRequest: r, say: &talker{w: stderr}}
+	if r != nil {
+		h.say.quiet = r.Quiet
+		if h.events, err = r.openEvents(err); err == nil {
+			return h.run(stderr)
+		}
+		h.handle = spec.NewHandle(r.Spec.SessionID, string(backend.None))
+		h.over(exitRefused, 0, err)
+	}
+	return refuse(stderr, err)
+}
+
+// openEvents finds the descriptor that the events go to. An error that is known already
+// is handed back, so that it is told there as well.
+func (r *hostRequest) openEvents(known error) (*spec.Writer, error) {
+	if r.Events == 0 {
+		return nil, known
+	}
+	if _, err := unix.FcntlInt(uintptr(r.Events), unix.F_GETFD, 0); err != nil {
+		return nil, errors.Join(known, execUsageError(fmt.Errorf("--events %d: %w", r.Events, err)))
+	}
+	if r.Events == 1 {
+		return spec.NewWriter(os.Stdout, r.Spec.SessionID), known
+	}
+	unix.CloseOnExec(r.Events) // nobody else's
+	return spec.NewWriter(os.NewFile(uintptr(r.Events), "events"), r.Spec.SessionID), known
+}
+
+// hostRun is one run of a host, on its way.
+type hostRun struct {
+	*hostRequest
+	say     *talker
+	signals *signals
+	events  *spec.Writer // nil: nobody wants any
+	handle  *spec.Handle
+	streams streams
+	looking []func() // ends what looks for violations
+	oom     uint64   // kills before the command ran
+	oomSeen bool
+}
+
+// process is a command that runs, in a sandbox or without.
+type process interface {
+	target
+	Wait() (sandbox.Status, error)
+}
+
+// run does everything and returns the status to exit with.
+func (h *hostRun) run(stderr io.Writer) int {
+	h.signals = catchSignals()
+	defer h.signals.stop()
+	c, err := choose(h.Off, h.Backend, h.Default)
+	h.handle = spec.NewHandle(h.Spec.SessionID, string(c.Backend))
+	_ = h.events.Write(spec.Event{Type: spec.Starting, Handle: h.handle})
+	h.oom, h.oomSeen = oomKills("/")
+	var status sandbox.Status
+	if err == nil {
+		status, err = h.dispatch(c)
+	}
+	code := status.ExitCode()
+	if err != nil {
+		code = h.explain(err, stderr)
+	}
+	h.over(code, status.Signal, err)
+	return code
+}
+
+// explain prints why nothing was started, and returns the status that says so.
+func (h *hostRun) explain(err error, stderr io.Writer) int {
+	if exec, ok := errors.AsType[*sandbox.ExecError](err); ok {
+		fmt.Fprintln(stderr, "postern:", printable("cannot run the command: "+exec.Detail))
+		return exec.Code
+	}
+	if sig := h.signals.first(); sig != 0 {
+		return 128 + int(sig)
+	}
+	return refuse(stderr, err)
+}
+
+// over is the last word.
+func (h *hostRun) over(code int, signal syscall.Signal, err error) {
+	if err != nil {
+		if h.handle.State == spec.Created {
+			h.handle.Backend = string(backend.None) // nothing stood
+		}
+		h.handle.Fail(err)
+	} else {
+		_ = h.handle.To(spec.Destroyed) // from wherever it was
+	}
+	_ = h.events.Write(spec.Event{Type: spec.Exit, ExitCode: &code, Signal: int(signal), Handle: h.handle})
+}
+
+// dispatch runs the command with the backend that was chosen, or with none where there
+// is no sandbox on this system, nobody asked for one by name, and a probe says so too.
+func (h *hostRun) dispatch(c choice) (sandbox.Status, error) {
+	if c.Line != "" {
+		h.say.warn("%s", c.Line)
+	}
+	if c.Backend == backend.None {
+		return h.unconfined(true)
+	}
+	status, err := h.native()
+	if c.Strict || !mayStepDown(err) {
+		return status, err
+	}
+	ctx, cancel := h.signals.context()
+	defer cancel()
+	probe := sandbox.Check(ctx, sandbox.Options{Dirs: toolDirs}, nil)
+	if probe.Available {
+		return status, err
+	}
+	h.say.warn("%s", backend.StartLine(false, false, probe.Note, probe.Hint))
+	h.handle.Backend = string(backend.None)
+	return h.unconfined(false)
+}
+
+// native runs the command in the system's own sandbox.
+func (h *hostRun) native() (sandbox.Status, error) {
+	l := h.launch()
+	if err := h.connect(&l.options); err != nil {
+		return sandbox.Status{}, err
+	}
+	r, err := l.start()
+	h.streams.handOver()
+	if err != nil {
+		_ = h.drain() // of nothing: the pipes end
+		return sandbox.Status{}, err
+	}
+	h.handle.Details["cwd"] = r.Facts().Dir
+	if p, ok := any(r.Process).(interface{ PID() int }); ok {
+		h.handle.Details["pid"] = p.PID()
+	}
+	h.handle.Details["http"], h.handle.Details["socks"] = proxyAddr(0), proxyAddr(1)
+	return h.attend(r.Process, r.keeper, r.lent)
+}
+
+// launch is the run as postern run would make it.
+func (h *hostRun) launch() *launch {
+	return &launch{
+		request: &request{
+			settings: &settings{Environment: environ.Strip, AllProxy: environ.AllSOCKS, Env: h.Env},
+			ID:       h.Spec.SessionID, Argv: h.Argv, given: h.Profile, open: &h.Session,
+		},
+		say: h.say, signals: h.signals, options: sandbox.Options{Dirs: toolDirs},
+	}
+}
+
+// connect puts pipes between the command and whoever reads it, where somebody wants to
+// know what it says. What looks for violations does so only here: without a sandbox no
+// call is denied by one (SPEC 97).
+func (h *hostRun) connect(o *sandbox.Options) error {
+	if h.events == nil {
+		return nil
+	}
+	sink := violation.NewSink(h.violated)
+	scanner := violation.NewScanner(sink)
+	h.looking = append(h.looking, scanner.Close, sink.Close)
+	var err error
+	if h.Streams == streamsPlain {
+		o.Stderr, err = h.streams.open(pass(os.Stderr), scanner.Observe)
+		return err
+	}
+	if o.Stdout, err = h.streams.open(tell(h.events, spec.Stdout), nil); err != nil {
+		return err
+	}
+	o.Stderr, err = h.streams.open(tell(h.events, spec.Stderr), scanner.Observe)
+	return err
+}
+
+func (h *hostRun) violated(r violation.Report) {
+	v := spec.Violation{Action: r.Action, Target: r.Target, Raw: r.Raw}
+	_ = h.events.Write(spec.Event{Type: spec.Violated, Violation: &v, Count: r.Count})
+}
+
+// drain ends when everything the command said has been passed on and looked at.
+func (h *hostRun) drain() error {
+	lost := h.streams.wait()
+	for _, end := range h.looking {
+		end()
+	}
+	h.looking = nil
+	return lost
+}
+
+// attend stays with the command until it and everything of it has ended.
+func (h *hostRun) attend(p process, k *keeper, lent *lease.Lease) (sandbox.Status, error) {
+	stop := &stopper{to: p}
+	stop.watch(h.Timeout)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var kept sync.WaitGroup
+	if k != nil {
+		k.event = h.appliance
+		k.ended = func() { stop.stop(spec.Stopped, stopGrace) }
+		kept.Go(func() { k.keep(ctx, lent) })
+	}
+	_ = h.handle.To(spec.Warm)
+	_ = h.handle.To(spec.Active)
+	_ = h.events.Write(spec.Event{Type: spec.Ready, Handle: h.handle})
+	h.streams.release()
+	h.signals.forward(func(sig syscall.Signal, group bool) {
+		if sig == syscall.SIGTERM {
+			stop.stop(spec.Stopped, stopGrace)
+			return
+		}
+		_ = p.Signal(sig, group)
+	})
+
+	status, err := p.Wait()
+	cause := stop.ended()
+	cancel()
+	kept.Wait()
+	return h.verdict(status, cause, err, h.drain())
+}
+
+// appliance passes on what the appliance says: what rules refused, and pushes.
+func (h *hostRun) appliance(e lease.Event) {
+	switch e.Type {
+	case lease.EventDenied, lease.EventPush:
+		_ = h.events.Write(spec.Event{Type: spec.Kind(e.Type), Time: e.Time, Fields: e.Fields})
+	}
+}
+
+// verdict says how the command ended, and why. err is of the waiting for it, lost of its
+// output.
+func (h *hostRun) verdict(status sandbox.Status, cause spec.Cause, err, lost error) (sandbox.Status, error) {
+	if output, ok := errors.AsType[*sandbox.OutputError](err); ok {
+		err, lost = nil, errors.Join(lost, output)
+	}
+	killed := sandbox.Status{Signal: syscall.SIGKILL}
+	if cause == "" && (err != nil || status.ExitCode() == killed.ExitCode()) {
+		// A KILL that is not ours. Who sent it is known where the kernel counts.
+		if after, ok := oomKills("/"); ok && h.oomSeen && after > h.oom {
+			cause = spec.OOM
+		}
+	}
+	if cause != "" {
+		_ = h.events.Write(spec.Event{Type: spec.Killed, Reason: cause})
+		if err != nil {
+			// It was killed with PID 1 of its sandbox, which would have told.
+			status, err = killed, nil
+		}
+	}
+	if cause == spec.Timeout {
+		status = sandbox.Status{Code: exitTimeout}
+	}
+	if lost != nil {
+		h.say.warn("not all output could be written: %v", lost)
+		if status.ExitCode() == 0 {
+			status.Code = 1
+		}
+	}
+	return status, err
+}
+
+// applianceSocket is where listeners are lent.
+func applianceSocket(runDir string) string { return filepath.Join(runDir, leaseSocket) }
