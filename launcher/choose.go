@@ -14,10 +14,6 @@ const (
 	reasonWrap    sandbox.Reason = "backend_cannot_wrap"
 )
 
-// toolDirs are where a host's run looks for the sandbox's tool; nil means the system's
-// directories. Tests alone change it.
-var toolDirs []string
-
 // choice is which backend a host's run gets.
 type choice struct {
 	Backend backend.Backend

@@ -42,7 +42,7 @@ func connectMain(args []string, in io.Reader, out, stderr io.Writer) int {
 func connect(proxyURL, host, port string, in io.Reader, out io.Writer) error {
 	u, err := url.Parse(proxyURL)
 	if err != nil || u.Host == "" {
-		return fmt.Errorf("connect to %s: POSTERN_SOCKS is %q; this works inside a run only", host, proxyURL)
+		return fmt.Errorf("connect to %s: POSTERN_SOCKS names no proxy; this works inside a run only", host)
 	}
 	request, err := socksRequest(host, port)
 	if err != nil {
@@ -56,7 +56,7 @@ func connect(proxyURL, host, port string, in io.Reader, out io.Writer) error {
 	if err := c.SetDeadline(time.Now().Add(connectTimeout)); err != nil {
 		return fmt.Errorf("connect to %s: %w", host, err)
 	}
-	if err := socksConnect(c, request); err != nil {
+	if err := socksConnect(c, u.User, request); err != nil {
 		return fmt.Errorf("connect to %s port %s: %w", host, port, err)
 	}
 	if err := c.SetDeadline(time.Time{}); err != nil {
@@ -107,18 +107,27 @@ var socksReplies = map[byte]string{
 	8: "the proxy does not know that kind of address",
 }
 
-// socksConnect greets the proxy without authentication and sends the request. The
-// listener a connection comes in on is the run's identity.
-func socksConnect(c io.ReadWriter, request []byte) error {
-	if _, err := c.Write([]byte{5, 1, 0}); err != nil {
+// socksConnect greets the proxy and sends the request. Without user the listener a
+// connection comes in on is the run's identity, with it what RFC 1929 asks for.
+func socksConnect(c io.ReadWriter, user *url.Userinfo, request []byte) error {
+	method := byte(0)
+	if user != nil {
+		method = 2
+	}
+	if _, err := c.Write([]byte{5, 1, method}); err != nil {
 		return err
 	}
 	var hello [2]byte
 	if _, err := io.ReadFull(c, hello[:]); err != nil {
 		return fmt.Errorf("greet the proxy: %w", err)
 	}
-	if hello != [2]byte{5, 0} {
+	if hello != [2]byte{5, method} {
 		return errors.New("greet the proxy: it wants a password, or is no SOCKS5 proxy")
+	}
+	if user != nil {
+		if err := socksLogin(c, user); err != nil {
+			return err
+		}
 	}
 	if _, err := c.Write(request); err != nil {
 		return err
@@ -152,6 +161,28 @@ func socksConnect(c io.ReadWriter, request []byte) error {
 	}
 	if _, err := io.ReadFull(c, make([]byte, size+2)); err != nil {
 		return fmt.Errorf("ask the proxy: %w", err)
+	}
+	return nil
+}
+
+// socksLogin says who we are (RFC 1929, section 2).
+func socksLogin(c io.ReadWriter, user *url.Userinfo) error {
+	name := user.Username()
+	password, _ := user.Password()
+	if name == "" || len(name) > 255 || len(password) > 255 {
+		return errors.New("log in at the proxy: the credentials in POSTERN_SOCKS are none")
+	}
+	b := append([]byte{1, byte(len(name))}, name...)        //nolint:gosec // at most 255, see above
+	b = append(append(b, byte(len(password))), password...) //nolint:gosec // at most 255, see above
+	if _, err := c.Write(b); err != nil {
+		return err
+	}
+	var answer [2]byte
+	if _, err := io.ReadFull(c, answer[:]); err != nil {
+		return fmt.Errorf("log in at the proxy: %w", err)
+	}
+	if answer != [2]byte{1, 0} {
+		return errors.New("log in at the proxy: it does not take the credentials in POSTERN_SOCKS")
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func doctorMain(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stderr, doctorUsage)
 		return exitRefused
 	}
-	d := diagnose(sandbox.Options{})
+	d := diagnose(starting)
 	if *asJSON {
 		enc := json.NewEncoder(stdout)
 		enc.SetIndent("", "  ")
@@ -121,6 +121,9 @@ func (d *diagnosis) print(w io.Writer) {
 	}
 	if s := d.Sandbox; s.Available {
 		line("sandbox", true, fmt.Sprintf("%s %s, a run started and ended in %s", s.Tool, s.Version, s.Took.Round(time.Millisecond)))
+		if !s.LowPorts {
+			fmt.Fprintf(w, "%-10s %-6s %s\n", "low ports", "no", printable(s.LowPortsDetail))
+		}
 	} else {
 		line("sandbox", false, s.Detail)
 	}

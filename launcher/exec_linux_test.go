@@ -304,7 +304,7 @@ func TestExecRefusesGlobs(t *testing.T) {
 			env := w.env
 			defer func() { w.env = env }()
 			if name == "without a sandbox" {
-				w.env = append(slices.Clone(env), "TEST_TOOL_DIRS="+t.TempDir())
+				w.env = append(slices.Clone(env), fakeDir+"="+t.TempDir())
 			}
 			h := w.sh(fields{"protectedPaths": []string{w.home, "**/.env", "**/*.pem"}}, "touch ran", flags...)
 			exit := h.last(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"postern/caddy-modules/session/lease"
+	"postern/launcher/ports"
 	"postern/launcher/sandbox"
 )
 
@@ -36,7 +37,7 @@ const runUsageEnd = `
 Flags are also read from POSTERN_NAME and from
   %s
 whose keys are: policy repo agent workspace link allow network mode bind protect hide
-nested_sandbox unix_sockets environment (allow, strip) env all_proxy (http, socks, off) git_name
+publish host_port nested_sandbox unix_sockets environment (allow, strip) env all_proxy (http, socks, off) git_name
 git_email git_hooks quiet. A flag wins over the environment, that over the file; lists
 add up.
 `
@@ -47,6 +48,9 @@ type request struct {
 	ID    string
 	Binds []sandbox.Bind // all of them, the working folder first
 	Argv  []string
+	Ports ports.Set
+
+	summary *destination // nil: none is wanted
 
 	// given and open, if not nil, are what a host has said instead: its spec.
 	given *sandbox.Profile
@@ -84,12 +88,15 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		network   = fs.String("network", "", "on or `off`: off refuses every request, pushes excepted")
 		allow     = fs.StringArray("allow", nil, "also allow `HOST [PORT…]`, unless a policy denies it (repeatable)")
 		env       = fs.StringArray("env", nil, "pass `NAME[=VALUE]` on (repeatable)")
+		publish   = fs.StringArrayP("publish", "p", nil, "lead `[[ADDR:]HOSTPORT:]PORT` of this host's loopback (or ADDR) to PORT inside (repeatable)")
+		hostPorts = fs.StringArray("host-port", nil, "lead `PORT[:HOSTPORT]` inside to HOSTPORT, or PORT, of this host's loopback (repeatable)")
 		id        = fs.String("id", "", "session `ID`: up to 64 of A-Z a-z 0-9 _ -; random otherwise")
 		agent     = fs.String("agent", "", "`NAME` of the agent, for audit records")
 		workspace = fs.String("workspace", "", "`NAME` of the workspace, for audit records")
 		nested    = fs.Bool("nested-sandbox", false, "let CMD bring a sandbox of its own (leaves user namespaces open)")
 		unixSocks = fs.Bool("unix-sockets", false, "let CMD make Unix sockets (it can then reach any that is made in its folders later)")
 		quiet     = fs.BoolP("quiet", "q", false, "no warnings and no summary of refusals")
+		summary   = fs.String("summary", "", "write what was denied as JSON to `FILE`, or to fd:N, when the run has ended")
 		help      = fs.BoolP("help", "h", false, "print this")
 	)
 	if err := fs.Parse(args); err != nil && !errors.Is(err, pflag.ErrHelp) {
@@ -118,6 +125,8 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 	s.Links = append(s.Links, *links...)
 	s.Allow = append(s.Allow, *allow...)
 	s.Env = append(s.Env, *env...)
+	s.Publish = append(s.Publish, *publish...)
+	s.Grants = append(s.Grants, *hostPorts...)
 	if fs.Changed("mode") {
 		if s.Mode, err = sandbox.ParseMode(*mode); err != nil {
 			return nil, usageError(err)
@@ -128,11 +137,19 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 			return nil, usageError(fmt.Errorf("--network %w", err))
 		}
 	}
+	if r.Ports, err = parsePorts(s.Publish, s.Grants); err != nil {
+		return nil, err
+	}
 	if err := r.paths(*binds, *protect, *hide); err != nil {
 		return nil, usageError(err)
 	}
 	if r.ID == "" {
 		r.ID = newID()
+	}
+	if fs.Changed("summary") {
+		if r.summary, err = openDestination(*summary); err != nil {
+			return nil, usageError(err)
+		}
 	}
 	return r, nil
 }
@@ -202,7 +219,7 @@ func usageError(err error) error {
 // profile is what the sandbox is asked for.
 func (r *request) profile(runDir string) *sandbox.Profile {
 	p := r.asked()
-	p.Home, p.RunDir, p.GitDir = os.Getenv("HOME"), runDir, runDir
+	p.Name, p.Home, p.RunDir, p.GitDir = r.ID, os.Getenv("HOME"), runDir, runDir
 	// The launcher's own settings and binary, where a folder of the run holds them.
 	if file := settingsFile(); file != "" {
 		p.Protected = append(p.Protected, filepath.Dir(file))

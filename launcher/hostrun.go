@@ -134,7 +134,7 @@ func (h *hostRun) dispatch(c choice) (sandbox.Status, error) {
 	}
 	ctx, cancel := h.signals.context()
 	defer cancel()
-	probe := sandbox.Check(ctx, sandbox.Options{Dirs: toolDirs}, nil)
+	probe := sandbox.Check(ctx, starting, nil)
 	if probe.Available {
 		return status, err
 	}
@@ -155,11 +155,12 @@ func (h *hostRun) native() (sandbox.Status, error) {
 		_ = h.drain() // of nothing: the pipes end
 		return sandbox.Status{}, err
 	}
+	defer r.ports.Close()
 	h.handle.Details["cwd"] = r.Facts().Dir
 	if p, ok := any(r.Process).(interface{ PID() int }); ok {
 		h.handle.Details["pid"] = p.PID()
 	}
-	h.handle.Details["http"], h.handle.Details["socks"] = proxyAddr(0), proxyAddr(1)
+	h.handle.Details["http"], h.handle.Details["socks"] = proxyAddr(r.Process, 0), proxyAddr(r.Process, 1)
 	return h.attend(r.Process, r.keeper, r.lent)
 }
 
@@ -167,10 +168,11 @@ func (h *hostRun) native() (sandbox.Status, error) {
 func (h *hostRun) launch() *launch {
 	return &launch{
 		request: &request{
-			settings: &settings{Environment: environ.Strip, AllProxy: environ.AllSOCKS, Env: h.Env},
+			// Quiet: a host reads events, and no summary.
+			settings: &settings{Quiet: true, Environment: environ.Strip, AllProxy: environ.AllSOCKS, Env: h.Env},
 			ID:       h.Spec.SessionID, Argv: h.Argv, given: h.Profile, open: &h.Session,
 		},
-		say: h.say, signals: h.signals, options: sandbox.Options{Dirs: toolDirs},
+		say: h.say, signals: h.signals, options: starting,
 	}
 }
 
@@ -184,11 +186,11 @@ func (h *hostRun) connect(o *sandbox.Options) error {
 	sink := violation.NewSink(h.violated)
 	scanner := violation.NewScanner(sink)
 	h.looking = append(h.looking, scanner.Close, sink.Close)
-	var err error
 	if h.Streams == streamsPlain {
-		o.Stderr, err = h.streams.open(pass(os.Stderr), scanner.Observe)
-		return err
+		o.Observe = scanner.Observe
+		return nil
 	}
+	var err error
 	if o.Stdout, err = h.streams.open(tell(h.events, spec.Stdout), nil); err != nil {
 		return err
 	}

@@ -135,6 +135,13 @@ func TestKilledLauncherLeavesNothing(t *testing.T) {
 	if err != nil || len(status) > 0 {
 		t.Errorf("git status: %v\n%s", err, status)
 	}
+	// A note that was held, and is not any more, is the next run's to remove.
+	if left, _ := os.ReadDir(w.runs); len(left) > 2 {
+		t.Errorf("the run directory holds %v", left)
+	}
+	if r := w.postern("run", "--", "true"); r.code != 0 {
+		t.Errorf("the next run: %d %s", r.code, r.stderr)
+	}
 	if left, _ := os.ReadDir(w.runs); len(left) != 1 {
 		t.Errorf("the run directory holds %v", left)
 	}

@@ -28,9 +28,7 @@ import (
 // PID 1 and as the proxy command of ssh.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test.") {
-		if dirs := os.Getenv("TEST_TOOL_DIRS"); dirs != "" {
-			toolDirs = filepath.SplitList(dirs)
-		}
+		fakeStart()
 		code := dispatch(os.Args[1:], os.Stdout, os.Stderr)
 		if os.Getpid() == 1 {
 			// Without the second that the race detector sleeps in os.Exit. Outside,

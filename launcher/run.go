@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"postern/caddy-modules/session/lease"
 	"postern/launcher/environ"
 	"postern/launcher/gitconfig"
+	"postern/launcher/ports"
 	"postern/launcher/sandbox"
 )
 
@@ -35,7 +38,8 @@ func runMain(args []string, stdout, stderr io.Writer) int {
 	// Before anything that must not be left half done.
 	signals := catchSignals()
 	defer signals.stop()
-	l := &launch{request: r, say: &talker{w: stderr, quiet: r.Quiet}, signals: signals}
+	defer r.summary.close()
+	l := &launch{request: r, say: &talker{w: stderr, quiet: r.Quiet}, signals: signals, options: starting}
 	code, err := l.run()
 	if err != nil {
 		if exec, ok := errors.AsType[*sandbox.ExecError](err); ok {
@@ -86,6 +90,16 @@ func (t *talker) warn(format string, args ...any) {
 	fmt.Fprintln(t.w, "postern:", printable(fmt.Sprintf(format, args...)))
 }
 
+// starting is what every start begins with. Tests put a bubblewrap of their own there.
+var starting sandbox.Options
+
+// change prints what must not wait for the end, in a quiet run too.
+func (t *talker) change(c sandbox.Change) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Fprintf(t.w, "postern: %s %s; %s\n", printable(c.Path), c.What, c.Cure)
+}
+
 // launch is one run on its way.
 type launch struct {
 	*request
@@ -93,6 +107,7 @@ type launch struct {
 	signals *signals
 	options sandbox.Options
 	refused refusals
+	looking *onlooker
 }
 
 // running is a command in its sandbox, with its listeners lent.
@@ -100,6 +115,7 @@ type running struct {
 	*sandbox.Process
 	keeper *keeper
 	lent   *lease.Lease
+	ports  *ports.Forward
 }
 
 // run does everything, and returns the command's status.
@@ -108,11 +124,12 @@ func (l *launch) run() (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	defer r.ports.Close()
 	return l.attend(r.Process, r.keeper, r.lent)
 }
 
 // start starts the command; or nothing of it is left.
-func (l *launch) start() (*running, error) {
+func (l *launch) start() (_ *running, err error) {
 	ctx, cancel := l.signals.context()
 	defer cancel()
 	runDir, err := findRunDir()
@@ -127,27 +144,40 @@ func (l *launch) start() (*running, error) {
 		l.say.warn("%s", w)
 	}
 	// A mistake in a variable's name is better found before anything runs.
-	if _, err := l.environment(facts, lease.Answer{}); err != nil {
+	if _, err := l.environment(facts, lease.Answer{}, nil); err != nil {
 		return nil, &sandbox.Refusal{Reason: reasonUsage, Detail: err.Error()}
 	}
 	who := l.identity(facts)
+	open, err := ports.Open(ctx, l.Ports)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			open.Close()
+		}
+	}()
 
+	l.looking = l.onlook()
 	p, err := sandbox.Start(ctx, facts, l.options)
 	if err != nil {
 		return nil, err
 	}
-	k := l.keeper(filepath.Join(runDir, leaseSocket), p.Pair())
+	k := l.keeper(filepath.Join(runDir, leaseSocket), p.Pair(), p.Facts().Inside().Login)
 	lent, err := k.lendFirst(ctx)
 	if err != nil {
 		p.Close()
 		return nil, err
 	}
-	if err := l.exec(p, facts, lent.Answer(), <-who); err != nil {
+	if err = open.Start(ctx, p); err == nil {
+		err = l.exec(p, facts, lent.Answer(), <-who)
+	}
+	if err != nil {
 		p.Close()
 		_ = lent.Close()
 		return nil, err
 	}
-	return &running{Process: p, keeper: k, lent: lent}, nil
+	return &running{Process: p, keeper: k, lent: lent, ports: open}, nil
 }
 
 // attend stays with a command that runs, until it and its lease have ended.
@@ -156,8 +186,11 @@ func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, 
 	var kept sync.WaitGroup
 	kept.Go(func() { k.keep(ctx, lent) })
 	l.signals.forward(func(sig syscall.Signal, group bool) { _ = p.Signal(sig, group) })
+	stop := p.Facts().Watch(func(c sandbox.Change) { l.say.change(c) })
 
 	status, err := p.Wait()
+	stop()
+	l.looking.close()
 	changes := p.Facts().Inspect()
 	cancel()
 	kept.Wait()
@@ -171,6 +204,12 @@ func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, 
 	case err != nil:
 		return 0, err
 	}
+	if l.summary != nil {
+		if err := l.summary.write(l.refused.report(l.ID, code, changes)); err != nil {
+			l.say.warn("%v", err)
+			code = max(code, 1)
+		}
+	}
 	l.say.mu.Lock()
 	defer l.say.mu.Unlock()
 	refused := &l.refused
@@ -183,11 +222,11 @@ func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, 
 }
 
 // keeper makes the keeper of the listeners.
-func (l *launch) keeper(path string, pair lease.Pair) *keeper {
+func (l *launch) keeper(path string, pair lease.Pair, login *lease.Login) *keeper {
 	return &keeper{
 		path:  path,
 		pair:  pair,
-		hello: lease.Hello{Spec: l.session()},
+		hello: lease.Hello{Spec: l.session(), HostPorts: l.Ports.HostPorts(), Login: login},
 		lend:  lease.Lend,
 		event: l.refused.add,
 		warn:  l.say.warn,
@@ -214,8 +253,8 @@ func (k *keeper) lendFirst(ctx context.Context) (*lease.Lease, error) {
 // exec starts the command.
 func (l *launch) exec(p *sandbox.Process, facts *sandbox.Facts, answer lease.Answer, who person) error {
 	git := gitconfig.Config{
-		Gateway: answer.Git.URL, Forges: answer.Git.Forges, Proxy: "http://" + proxyAddr(0),
-		UserName: who.name, UserEmail: who.email, Empty: sandbox.InnerEmpty, Hooks: l.GitHooks,
+		Gateway: answer.Git.URL, Forges: answer.Git.Forges, Proxy: proxyURL(p, facts),
+		UserName: who.name, UserEmail: who.email, Empty: facts.Inside().Empty, Hooks: l.GitHooks,
 	}
 	for _, root := range facts.Roots {
 		git.Safe = append(git.Safe, root.Path)
@@ -227,22 +266,36 @@ func (l *launch) exec(p *sandbox.Process, facts *sandbox.Facts, answer lease.Ans
 	if err := p.SetGitConfig(text); err != nil {
 		return err
 	}
-	env, err := l.environment(facts, answer)
+	env, err := l.environment(facts, answer, p)
 	if err != nil {
 		return err
 	}
 	return p.Exec(sandbox.Command{Argv: l.Argv, Env: env})
 }
 
-func (l *launch) environment(facts *sandbox.Facts, answer lease.Answer) ([]string, error) {
+// environment composes the command's. Without a sandbox it is only tried.
+func (l *launch) environment(facts *sandbox.Facts, answer lease.Answer, p *sandbox.Process) ([]string, error) {
+	in := facts.Inside()
 	e := environ.Run{
 		Mode: l.Environment, Host: os.Environ(), Pass: l.Env,
-		Session: l.ID, Home: facts.Home, Dir: facts.Dir, Runtime: facts.Runtime,
-		HTTP: proxyAddr(0), SOCKS: proxyAddr(1), AllProxy: l.AllProxy,
-		Connect: sandbox.InnerExe + " " + connectCommand, GitConfig: sandbox.InnerGit, ReadToken: answer.ReadToken,
+		Session: l.ID, Home: facts.Home, Dir: facts.Dir, Runtime: in.Runtime, Temp: in.Temp,
+		HTTP: proxyAddr(p, 0), SOCKS: proxyAddr(p, 1), Login: in.Login.Userinfo(), AllProxy: l.AllProxy,
+		Connect: in.Exe + " " + connectCommand, GitConfig: in.Git, ReadToken: answer.ReadToken,
 	}
 	return e.Build()
 }
 
-// proxyAddr is where a listener is inside: 0 is HTTP, 1 is SOCKS.
-func proxyAddr(i int) string { return fmt.Sprintf("127.0.0.1:%d", sandbox.DefaultPorts[i]) }
+// proxyAddr is where a listener of the sandbox is: 0 is HTTP, 1 is SOCKS.
+func proxyAddr(p *sandbox.Process, i int) string {
+	if p != nil {
+		pair := p.Pair()
+		return []*net.TCPListener{pair.HTTP, pair.SOCKS}[i].Addr().String()
+	}
+	return fmt.Sprintf("127.0.0.1:%d", sandbox.DefaultPorts[i])
+}
+
+// proxyURL is the HTTP proxy for git, with what it asks for.
+func proxyURL(p *sandbox.Process, facts *sandbox.Facts) string {
+	u := url.URL{Scheme: "http", Host: proxyAddr(p, 0), User: facts.Inside().Login.Userinfo()}
+	return u.String()
+}

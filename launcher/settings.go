@@ -31,6 +31,8 @@ type settings struct {
 	Binds   []sandbox.Bind // beside those of --bind
 	Protect []string
 	Hide    []string
+	Publish []string
+	Grants  []string // ports of the host
 	Nested  bool
 	Unix    bool
 
@@ -46,7 +48,7 @@ type settings struct {
 // known are the keys of the settings file. The run directory is POSTERN_RUN alone,
 // for the appliance reads that too and nothing else.
 var known = []string{
-	"policy", "repo", "agent", "workspace", "link", "allow", "network", "mode", "bind", "protect", "hide", "nested_sandbox", "unix_sockets",
+	"policy", "repo", "agent", "workspace", "link", "allow", "network", "mode", "bind", "protect", "hide", "publish", "host_port", "nested_sandbox", "unix_sockets",
 	"environment", "env", "all_proxy", "git_name", "git_email", "git_hooks", "quiet",
 }
 
@@ -82,6 +84,8 @@ func loadSettings(path string) (*settings, error) {
 		Network:   r.onOff("network", true),
 		Protect:   r.paths("protect"),
 		Hide:      r.paths("hide"),
+		Publish:   r.ports("publish"),
+		Grants:    r.ports("host_port"),
 		Nested:    r.onOff("nested_sandbox", false),
 		Unix:      r.onOff("unix_sockets", false),
 		Env:       r.list("env"),

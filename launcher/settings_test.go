@@ -37,6 +37,8 @@ mode: plan
 bind: [~/.nvm:ro, /opt/tools]
 protect: [/srv/keep]
 hide: [~/x, "**/*.pem"]
+publish: [3000, 8080:80, "[::1]:8081:81"]
+host_port: 5432
 nested_sandbox: yes
 environment: strip
 env: [ANTHROPIC_API_KEY, A=b c]
@@ -57,6 +59,8 @@ quiet: true
 		name      string
 		got, want []string
 	}{
+		{"publish", s.Publish, []string{"3000", "8080:80", "[::1]:8081:81"}},
+		{"host_port", s.Grants, []string{"5432"}},
 		{"link", s.Links, []string{"github.com/acme/lib", "github.com/acme/doc"}},
 		{"allow", s.Allow, []string{"a.example 443", "*.b.example"}},
 		{"protect", s.Protect, []string{"/srv/keep"}},

@@ -119,11 +119,3 @@ func tell(w *spec.Writer, kind spec.Kind) func([]byte) error {
 		return w.Write(e)
 	}
 }
-
-// pass writes pieces as they are.
-func pass(to io.Writer) func([]byte) error {
-	return func(piece []byte) error {
-		_, err := to.Write(piece)
-		return err
-	}
-}

@@ -8,6 +8,7 @@ import (
 
 	"postern/caddy-modules/session/lease"
 	"postern/launcher/sandbox"
+	"postern/launcher/violation"
 )
 
 // maxTargets bounds how many different refusals a summary tells apart, and maxShown
@@ -15,6 +16,7 @@ import (
 const (
 	maxTargets = 1000
 	maxShown   = 10
+	maxRefs    = 20 // of one push
 )
 
 // refusals collects what was denied to a run.
@@ -25,58 +27,110 @@ type refusals struct {
 	more  uint64 // refusals of targets beyond maxTargets
 }
 
+// The kinds of what was denied.
+const (
+	kindDenied    = "denied"
+	kindPush      = "push refused"
+	kindViolation = "violation"
+)
+
+// refused is one target, and why it was denied.
 type refused struct {
-	kind, what, why string
-	count           uint64
+	kind   string
+	What   string   `json:"target"`
+	Why    string   `json:"reason,omitempty"`
+	Code   string   `json:"code,omitempty"`
+	Rule   string   `json:"rule,omitempty"`
+	Source string   `json:"source,omitempty"` // file and line of the rule
+	Refs   []string `json:"refs,omitempty"`   // of a push, each with its rule
+	Cure   string   `json:"cure,omitempty"`
+	Count  uint64   `json:"count"`
+
+	action, raw string // of a violation
 }
 
 // String is one line. Most reasons begin with what was refused and need not be told.
 func (r *refused) String() string {
 	text := r.kind
-	if r.count > 1 {
-		text += fmt.Sprintf(" %d times", r.count)
+	if r.Count > 1 {
+		text += fmt.Sprintf(" %d times", r.Count)
 	}
-	if !strings.HasPrefix(r.why, r.what) || r.what == "" {
-		text += ": " + r.what
+	if r.kind == kindViolation {
+		return strings.TrimSuffix(text+": "+r.action+" "+r.What, " ") // what the run said of it was read
 	}
-	if r.why != "" {
-		text += ": " + r.why
+	if !strings.HasPrefix(r.Why, r.What) || r.What == "" {
+		text += ": " + r.What
+	}
+	if r.Why != "" {
+		text += ": " + r.Why
 	}
 	return text
 }
 
 // add takes an event that is a refusal, and no other.
 func (r *refusals) add(e lease.Event) {
-	var what, why, kind string
+	d := &refused{Why: printable(e.Text("reason"))}
 	switch {
 	case e.Type == lease.EventDenied:
-		kind, what, why = "denied", e.Text("target"), e.Text("reason")
+		d.kind, d.What = kindDenied, e.Text("target")
+		d.Code, d.Rule, d.Source = printable(e.Text("code")), printable(e.Text("rule")), printable(e.Text("source"))
+		// The sentence of the policy ends with what would change it.
+		if i := strings.LastIndex(d.Why, "; "); i >= 0 {
+			d.Cure = d.Why[i+2:]
+		}
 	case e.Type == lease.EventPush && e.Text("outcome") != "accepted":
-		kind, what, why = "push refused", e.Text("repository"), e.Text("reason")
+		d.kind, d.What = kindPush, e.Text("repository")
+		d.Refs = refsOf(e)
+		d.Cure = "push to a ref that the gateway's rules allow, or have a rule added"
 	default:
 		return
 	}
-	count := uint64(1)
+	d.Count = 1
 	if n, ok := e.Fields["count"].(float64); ok && n >= 1 {
-		count = uint64(n)
+		d.Count = uint64(n)
 	}
-	what = printable(what)
+	r.take(d, d.What)
+}
 
+// refsOf names the refs of a push, each with the rule that decided about it.
+func refsOf(e lease.Event) []string {
+	refs, _ := e.Fields["refs"].([]any)
+	var out []string
+	for _, ref := range refs[:min(len(refs), maxRefs)] {
+		fields, _ := ref.(map[string]any)
+		name, _ := fields["ref"].(string)
+		rule, _ := fields["rule"].(string)
+		out = append(out, printable(strings.TrimSuffix(name+" ("+rule+")", " ()")))
+	}
+	return out
+}
+
+// violated takes a denied system call.
+func (r *refusals) violated(v violation.Report) {
+	r.take(&refused{
+		kind: kindViolation, What: v.Target, action: printable(v.Action), raw: printable(v.Raw), Count: v.Count,
+		Cure: "where the run needs it: show the folder with --bind, and take it out of --protect and --hide; what the system denies to you it denies to a run",
+	}, v.Action+" "+v.Target)
+}
+
+// take counts one refusal of what is known by key among its kind.
+func (r *refusals) take(d *refused, key string) {
+	d.What = printable(d.What)
+	key = d.kind + " " + printable(key)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := kind + " " + what
 	if known := r.by[key]; known != nil {
-		known.count += count
+		known.Count += d.Count
 		return
 	}
 	if len(r.order) >= maxTargets {
-		r.more += count
+		r.more += d.Count
 		return
 	}
 	if r.by == nil {
 		r.by = map[string]*refused{}
 	}
-	r.by[key] = &refused{kind: kind, what: what, why: printable(why), count: count}
+	r.by[key] = d
 	r.order = append(r.order, key)
 }
 
@@ -88,7 +142,7 @@ func (r *refusals) print(w io.Writer, changes []sandbox.Change) {
 	for i, key := range r.order {
 		d := r.by[key]
 		if i >= maxShown {
-			rest += d.count
+			rest += d.Count
 			continue
 		}
 		fmt.Fprintln(w, "postern:", d)

@@ -71,7 +71,7 @@ func (h *hostRun) lend(ctx context.Context, runDir string) (*keeper, *lease.Leas
 		lns[i] = ln
 	}
 	pair := lease.Pair{HTTP: lns[0], SOCKS: lns[1]}
-	k := h.launch().keeper(applianceSocket(runDir), pair)
+	k := h.launch().keeper(applianceSocket(runDir), pair, nil)
 	lent, err := k.lendFirst(ctx)
 	if err != nil {
 		_ = pair.Close()

@@ -17,7 +17,7 @@ import (
 func noTool(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
-	w.env = append(w.env, "TEST_TOOL_DIRS="+t.TempDir())
+	w.env = append(w.env, fakeDir+"="+t.TempDir())
 	return w
 }
 
@@ -72,7 +72,7 @@ func TestExecDoesNotFallBack(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "bwrap"), []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	w.env = append(w.env, "TEST_TOOL_DIRS="+dir)
+	w.env = append(w.env, fakeDir+"="+dir)
 	h := w.sh(nil, "touch ran")
 	if exit := h.last(t); h.code != exitRefused || exit.Handle.State != spec.Failed {
 		t.Errorf("%d %+v", h.code, exit.Handle)

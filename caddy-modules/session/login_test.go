@@ -165,4 +165,3 @@ func TestLoginWhereNobodyTells(t *testing.T) {
 		t.Errorf("got %v, %v", l, err)
 	}
 }
-

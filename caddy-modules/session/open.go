@@ -31,6 +31,8 @@ type order struct {
 	login  *lease.Login  // of a launcher
 	events *subscriber   // of a launcher
 	told   chan struct{} // closed when the launcher has had its last event
+
+	hostPorts []uint16 // of a launcher
 }
 
 // Open opens an API session for the user owner, with listeners made for it, and
@@ -109,8 +111,11 @@ func (r *Registry) open(ctx context.Context, o order) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.allowHostPorts(o.hostPorts); err != nil {
+		return nil, err
+	}
 	s := &session{
-		registry: r, kind: o.kind, spec: o.spec, rules: rules, owner: o.owner, pid: o.pid, holder: o.holder, events: o.events, told: o.told,
+		registry: r, kind: o.kind, hostPorts: o.hostPorts, spec: o.spec, rules: rules, owner: o.owner, pid: o.pid, holder: o.holder, events: o.events, told: o.told,
 		opened: time.Now(), ready: make(chan struct{}), done: make(chan struct{}),
 		log: r.log.With(slog.String("session", o.spec.ID)),
 	}
@@ -221,12 +226,15 @@ func (s *session) announce() {
 	s.refusing.Unlock()
 	network, http, socks := s.front.addresses()
 	fields := map[string]any{"kind": s.kind, "policy": v.policy, "network": network, "http": http, "socks": socks}
+	if len(s.hostPorts) > 0 {
+		fields["hostPorts"] = s.hostPorts
+	}
 	if v.refusing != "" {
 		fields["refusing"] = v.refusing
 	}
 	s.registry.Publish(lease.Event{Type: lease.EventSessionOpen, Session: s.spec.ID, Fields: fields})
 	s.log.LogAttrs(s.ctx, slog.LevelInfo, "session opened", slog.String("kind", s.kind), slog.String("policy", v.policy),
-		slog.String("http", http), slog.String("socks", socks), slog.Int("uid", s.owner))
+		slog.String("http", http), slog.String("socks", socks), slog.Int("uid", s.owner), slog.Int("host_ports", len(s.hostPorts)))
 }
 
 func unavailable(err error) *lease.Error {

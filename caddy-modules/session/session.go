@@ -34,6 +34,9 @@ type session struct {
 	pid    int
 	holder lease.Process // who lends the listeners, none for an API session
 	login  *lease.Login  // what clients must present, nil for nothing
+
+	hostPorts []uint16 // that a launcher leads its run to
+
 	opened time.Time
 
 	view    atomic.Pointer[view]
@@ -185,7 +188,8 @@ func (s *session) info() Info {
 		EgressAllowlist: slices.Clone(s.spec.EgressAllowlist),
 		Repository:      s.spec.Repository, LinkedRepositories: slices.Clone(s.spec.LinkedRepositories),
 		Agent: s.spec.Agent, Workspace: s.spec.Workspace, Owner: s.owner, PID: s.pid,
-		Network: network, HTTP: http, SOCKS: socks, Credentials: s.login != nil, Opened: s.opened,
+		HostPorts: slices.Clone(s.hostPorts),
+		Network:   network, HTTP: http, SOCKS: socks, Credentials: s.login != nil, Opened: s.opened,
 		Tunnels: s.front.tunnels(), Denied: s.denied.Load(), Refusing: v.refusing,
 	}
 }

@@ -2,6 +2,7 @@ package environ
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -51,9 +52,13 @@ type Run struct {
 	Home     string
 	Dir      string // where the command starts
 	Runtime  string // XDG_RUNTIME_DIR
+	Temp     string // TMPDIR; empty means /tmp
 	HTTP     string // address of the HTTP proxy inside, host:port
 	SOCKS    string // address of the SOCKS proxy inside, host:port
 	AllProxy AllProxy
+
+	// Login is what the proxies ask for, nil for nothing.
+	Login *url.Userinfo
 
 	// Connect is the program that joins its standard streams to HOST PORT through
 	// the SOCKS proxy, for ssh. It must need no quoting.
@@ -130,6 +135,16 @@ func (r *Run) pass(vars map[string]string) error {
 		if !isName(name) || strings.IndexByte(value, 0) >= 0 {
 			return fmt.Errorf("pass variable %q: not a NAME or NAME=VALUE", name)
 		}
+		if name == javaOptions {
+			if !given {
+				value, _ = lookup(r.Host, name)
+			}
+			if err := checkJava(value); err != nil {
+				return err
+			}
+			vars[name] = value
+			continue
+		}
 		if Dangerous(name) {
 			return fmt.Errorf("pass variable %s: it decides what programs load, or who they are to others, and is never passed", name)
 		}
@@ -137,21 +152,33 @@ func (r *Run) pass(vars map[string]string) error {
 			vars[name] = value
 			continue
 		}
-		for _, kv := range r.Host {
-			if n, v, ok := split(kv); ok && n == name {
-				vars[name] = v
-			}
+		if value, there := lookup(r.Host, name); there {
+			vars[name] = value
 		}
 	}
 	return nil
+}
+
+// lookup is the value of a variable, the last if there are several.
+func lookup(env []string, name string) (value string, there bool) {
+	for _, kv := range env {
+		if n, v, ok := split(kv); ok && n == name {
+			value, there = v, true
+		}
+	}
+	return value, there
 }
 
 // place says where the run is.
 func (r *Run) place(vars map[string]string) {
 	vars["HOME"] = r.Home
 	vars["PWD"] = r.Dir
-	vars["TMPDIR"] = "/tmp"
-	vars["TMPPREFIX"] = "/tmp/zsh" // where zsh puts here-documents
+	temp := r.Temp
+	if temp == "" {
+		temp = "/tmp"
+	}
+	vars["TMPDIR"] = temp
+	vars["TMPPREFIX"] = temp + "/zsh" // where zsh puts here-documents
 	if r.Runtime != "" {
 		vars["XDG_RUNTIME_DIR"] = r.Runtime
 	}
@@ -164,7 +191,8 @@ func (r *Run) proxies(vars map[string]string) {
 	if r.HTTP == "" {
 		return // a run without a sandbox, and without an appliance
 	}
-	httpURL, socksURL := "http://"+r.HTTP, "socks5h://"+r.SOCKS
+	httpURL := (&url.URL{Scheme: "http", User: r.Login, Host: r.HTTP}).String()
+	socksURL := (&url.URL{Scheme: "socks5h", User: r.Login, Host: r.SOCKS}).String()
 	both := func(name, value string) {
 		vars[name], vars[strings.ToLower(name)] = value, value
 	}
@@ -182,7 +210,8 @@ func (r *Run) proxies(vars map[string]string) {
 	// ranges here would make clients connect to where no route leads.
 	both("NO_PROXY", "localhost,127.0.0.1,::1")
 	vars["POSTERN_SOCKS"] = socksURL
-	vars["NODE_USE_ENV_PROXY"] = "1" // node's fetch ignores the others without it
+	vars["NODE_USE_ENV_PROXY"] = "1" // node's fetch ignores the others without it, from 22.21 on
+	vars[javaOptions] = r.java(vars[javaOptions])
 }
 
 // git has no prompts, for nobody would answer; no credential helper but the read

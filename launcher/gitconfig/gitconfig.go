@@ -11,7 +11,7 @@ import (
 type Config struct {
 	Gateway string   // "http://git.internal/"; empty: no gateway, pushes go where they go
 	Forges  []string // hosts whose pushes the gateway takes, lower case: "github.com"
-	Proxy   string   // URL of the session's HTTP proxy
+	Proxy   string   // URL of the session's HTTP proxy, with what that asks for
 
 	UserName, UserEmail string   // who commits; empty: not said
 	Safe                []string // worktrees whose owner git need not ask about
@@ -130,7 +130,10 @@ func (c *Config) validate() error {
 		if text == "" && field == "gateway" {
 			continue
 		}
-		if err != nil || u.Scheme != "http" || u.Host == "" || u.User != nil || strings.ContainsAny(text, "\"\\\n ") {
+		if err != nil || u.Scheme != "http" || u.Host == "" || u.User != nil && field != "proxy" || strings.ContainsAny(text, "\"\\\n ") {
+			if text = "?"; err == nil {
+				text = u.Redacted() // it may hold what the proxy asks for
+			}
 			errs = append(errs, fmt.Errorf("write git configuration: %s %q is not a plain http URL", field, text))
 		}
 	}

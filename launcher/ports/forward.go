@@ -37,17 +37,18 @@ type Forward struct {
 	set       Set
 	published [][]*net.TCPListener // as in set.Publish
 
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // the run's own life, ended by Close
 	cancel context.CancelFunc
 	seats  chan struct{}
 
 	tasks sync.WaitGroup
 	said  sync.WaitGroup // what the sandbox says, on its way
 
-	mu    sync.Mutex
-	conns map[*net.TCPConn]bool
-	lns   []*net.TCPListener
-	over  bool
+	mu     sync.Mutex
+	conns  map[*net.TCPConn]bool
+	lns    []*net.TCPListener
+	over   bool // nothing begins any more
+	closed bool // and nothing goes on
 }
 
 // Open takes the ports of the host, before anything is started. Nobody is answered
@@ -128,8 +129,13 @@ func (f *Forward) lead(inside, host *net.TCPConn, dial func() (*net.TCPConn, err
 	if host == nil {
 		near = inside
 	}
-	if !f.enter(near, false) {
+	if !f.begin() {
 		reset(near)
+		return
+	}
+	said := sync.OnceFunc(f.said.Done)
+	defer said()
+	if !f.enter(near) {
 		return
 	}
 	defer f.leave(near)
@@ -138,8 +144,7 @@ func (f *Forward) lead(inside, host *net.TCPConn, dial func() (*net.TCPConn, err
 		reset(near)
 		return
 	}
-	if !f.enter(far, true) {
-		reset(far)
+	if !f.enter(far) {
 		reset(near)
 		return
 	}
@@ -149,16 +154,17 @@ func (f *Forward) lead(inside, host *net.TCPConn, dial func() (*net.TCPConn, err
 	} else {
 		inside = far
 	}
-	f.join(inside, host)
+	f.join(inside, host, said)
 }
 
 // join copies both ways, each to its own end: one side that has said all may still
-// listen. Two TCP connections are spliced, so that the bytes stay in the kernel.
-func (f *Forward) join(inside, host *net.TCPConn) {
+// listen. Two TCP connections are spliced, so that the bytes stay in the kernel. said is
+// called when all that the inside said is passed on.
+func (f *Forward) join(inside, host *net.TCPConn, said func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer f.said.Done()
+		defer said()
 		pass(host, inside)
 	}()
 	pass(inside, host)
@@ -181,17 +187,25 @@ func reset(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// enter keeps a connection, so that Close finds it; joined says that join comes next.
-func (f *Forward) enter(c *net.TCPConn, joined bool) bool {
+// begin counts a connection whose bytes Close waits for, unless it is too late for one.
+func (f *Forward) begin() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.over {
+	if !f.over {
+		f.said.Add(1)
+	}
+	return !f.over
+}
+
+// enter keeps a connection, so that Close finds it; after Close it is reset.
+func (f *Forward) enter(c *net.TCPConn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		reset(c)
 		return false
 	}
 	f.conns[c] = true
-	if joined {
-		f.said.Add(1)
-	}
 	return true
 }
 
@@ -209,7 +223,6 @@ func (f *Forward) Close() {
 	f.over = true
 	lns := f.lns
 	f.mu.Unlock()
-	f.cancel()
 	closeAll(lns)
 	passed := make(chan struct{})
 	go func() {
@@ -222,7 +235,9 @@ func (f *Forward) Close() {
 	case <-passed:
 	case <-t.C:
 	}
+	f.cancel()
 	f.mu.Lock()
+	f.closed = true
 	for c := range f.conns {
 		_ = c.Close()
 	}

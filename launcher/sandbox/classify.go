@@ -63,10 +63,13 @@ var symptoms = []symptom{
 	},
 }
 
+// tryBwrap is what a person can type where bubblewrap fails in a way we do not know.
+const tryBwrap = "bwrap --unshare-all --ro-bind / / true"
+
 // classify turns what bubblewrap wrote before it failed into a refusal.
 func classify(stderr string) *Refusal {
 	said := strings.TrimSpace(stderr)
-	r := &Refusal{Reason: ReasonStart, Detail: "bubblewrap could not start the sandbox"}
+	r := &Refusal{Reason: ReasonStart, Detail: "bubblewrap could not start the sandbox", Cure: "see whether it works by itself, and reinstall it if not: " + tryBwrap}
 	for _, s := range symptoms {
 		for _, text := range s.texts {
 			if strings.Contains(said, text) {
@@ -86,6 +89,7 @@ func classify(stderr string) *Refusal {
 
 // lastLine is what a program said last, cut to a length that fits a line of output.
 func lastLine(text string) string {
+	text = strings.TrimSpace(text)
 	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
 		text = text[i+1:]
 	}

@@ -67,6 +67,7 @@ func TestLastLine(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{
 		{"one", "one"},
 		{"one\ntwo", "two"},
+		{"one\ntwo\n\n", "two"},
 		{"\x1b[31mred\x07", "?[31mred?"},
 		{strings.Repeat("x", 1000), strings.Repeat("x", 300) + "…"},
 	} {

@@ -16,12 +16,14 @@ func (f *Facts) addDenials(p *Profile) error {
 	if err != nil {
 		return &Refusal{Reason: ReasonGlob, Detail: "what is to be hidden cannot be told", Err: err}
 	}
+	f.patterns = p.HiddenGlobs
 	for _, path := range p.Hidden {
 		f.deny(path, Hide)
 	}
 	for _, path := range p.Protected {
 		f.deny(path, Protect)
 	}
+	f.asked(0)
 	for _, home := range f.homes {
 		for _, name := range secrets {
 			if path := filepath.Join(home, name); f.shown(path) {
@@ -56,7 +58,7 @@ func (f *Facts) addDenials(p *Profile) error {
 		}
 		return int(b.Kind) - int(a.Kind)
 	})
-	f.Denials = slices.CompactFunc(f.Denials, func(a, b Denial) bool { return a.Path == b.Path })
+	f.compact()
 	if n := len(f.Denials); n > maxDenials {
 		return &Refusal{
 			Reason: ReasonTooMany,
@@ -70,6 +72,29 @@ func (f *Facts) addDenials(p *Profile) error {
 // maxDenials bounds the mounts of one run: the kernel takes 100,000 in a namespace, the
 // pins and two copies on the way included.
 const maxDenials = 20_000
+
+// asked marks the denials from a number on as this run's own wish.
+func (f *Facts) asked(from int) {
+	for i := from; i < len(f.Denials); i++ {
+		f.Denials[i].asked = true
+	}
+}
+
+// compact makes one of several denials of a path; they are sorted, the stronger first.
+func (f *Facts) compact() {
+	out := f.Denials[:0]
+	for _, d := range f.Denials {
+		last := len(out) - 1
+		if last < 0 || out[last].Path != d.Path {
+			out = append(out, d)
+			continue
+		}
+		if d.asked && (!out[last].asked || d.pattern == "") {
+			out[last].asked, out[last].pattern = true, d.pattern
+		}
+	}
+	f.Denials = out
+}
 
 // protectedRoot makes a root read-only that is itself, or lies in, what is protected
 // by name in every other root.
@@ -108,6 +133,7 @@ func (f *Facts) search(root *Root, p *Profile, globs *globSet) (findings, error)
 	for _, n := range found.globbed {
 		f.hideGlobbed(n)
 	}
+	named := len(f.Denials)
 	for _, n := range found.names {
 		switch {
 		case n.mode&fs.ModeSocket != 0:
@@ -116,6 +142,9 @@ func (f *Facts) search(root *Root, p *Profile, globs *globSet) (findings, error)
 			f.denyNamed(n)
 			f.seen[n.path] = true
 		}
+	}
+	if root.State {
+		f.asked(named) // where it is a folder like any other, these names are nothing special
 	}
 	// What is in there cannot be told, and the run could open it: so it is not there.
 	if root.Writable {
@@ -151,8 +180,8 @@ func (r *Root) names(f *Facts, globs *globSet) (findings, error) {
 func (r *Root) alone(globs *globSet) (out findings) {
 	dir, name := filepath.Split(r.Path)
 	dir = filepath.Clean(dir)
-	if globs.match(dir, dir, []byte(name)) {
-		out.globbed = append(out.globbed, found{path: r.Path})
+	if pattern := globs.match(dir, dir, []byte(name)); pattern != "" {
+		out.globbed = append(out.globbed, found{path: r.Path, pattern: pattern})
 	}
 	return out
 }
@@ -198,7 +227,7 @@ func (f *Facts) denyEntry(n found, kind DenialKind) {
 		f.deny(n.path, kind)
 		return
 	}
-	f.addDenial(Denial{Path: n.path, Kind: kind, Git: n.git}, info)
+	f.addDenial(Denial{Path: n.path, Kind: kind, Git: n.git, asked: n.pattern != "", pattern: n.pattern}, info)
 }
 
 // watch notes a link, to be compared when the run has ended.

@@ -42,11 +42,23 @@ type Facts struct {
 	// protected in them.
 	gits []string
 
+	// Name is what the run is called, in the words of other runs' refusals.
+	Name string
+
+	// patterns are those of the run.
+	patterns []string
+
 	// aliased are denials of files that have further names (hard links).
 	aliased []Denial
 
 	// homes are where the user's secrets may be, without symlinks.
 	homes []string
+
+	// inside is where things are, where that is not the same for every run.
+	inside *Inside
+
+	// wanted is the profile that all this was gathered for.
+	wanted *Profile
 
 	// Warnings are for the user, one line each.
 	Warnings []string
@@ -88,6 +100,10 @@ type Denial struct {
 	// Git is the git directory to whose closed set of names the path belongs.
 	Git  string
 	made bool // Start made, or took over, a placeholder
+
+	// asked says that this run denies it, and another need not; pattern is what found it.
+	asked   bool
+	pattern string
 }
 
 // DenialKind says what a denial takes away.

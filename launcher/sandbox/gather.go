@@ -23,10 +23,12 @@ func Gather(p *Profile) (*Facts, error) {
 		return nil, err
 	}
 	f := &Facts{
+		Name:    p.Name,
 		Home:    innerHome(p.Home),
 		Runtime: fmt.Sprintf("%s/%d", innerRuntime, os.Getuid()),
 		homes:   homes(p.Home, accountHome),
 		seen:    map[string]bool{},
+		wanted:  p,
 	}
 	if len(f.homes) == 0 {
 		f.warnf("neither HOME nor the accounts of this host say where your home is: it is not kept from being shown")

@@ -136,7 +136,7 @@ func (f *Facts) addGitDirs(gits []gitDir, referenced map[string]bool) {
 			for _, name := range closedGit {
 				path := filepath.Join(dir, name)
 				if info, err := os.Lstat(path); err == nil {
-					f.denyNamed(found{path, info.Mode().Type(), dir})
+					f.denyNamed(found{path: path, mode: info.Mode().Type(), git: dir})
 				}
 			}
 		}

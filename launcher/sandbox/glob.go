@@ -21,6 +21,7 @@ const maxGlobs = 64
 // ASCII match in either case: KEY.PEM is as secret as key.pem, and on some volumes it
 // is the same file.
 type glob struct {
+	text  string // as the user gave it
 	parts []string
 	abs   bool // matched against the whole path, else against what is below the root
 }
@@ -72,6 +73,7 @@ func parseGlobs(texts []string) (*globSet, error) {
 		if err != nil {
 			return nil, err
 		}
+		g.text = text
 		s.globs = append(s.globs, g)
 		if fixed := fixedPart(text); g.abs && fixed != "/" {
 			if real, err := filepath.EvalSymlinks(fixed); err == nil && real != filepath.Clean(fixed) {
@@ -79,6 +81,7 @@ func parseGlobs(texts []string) (*globSet, error) {
 				if err != nil {
 					return nil, err
 				}
+				g.text = text
 				s.globs = append(s.globs, g)
 			}
 		}
@@ -114,15 +117,15 @@ func fixedPart(text string) string {
 	return text[:at]
 }
 
-// match reports whether the entry name of the folder dir, which is root or below it, is
-// one of those looked for.
-func (s *globSet) match(root, dir string, name []byte) bool {
+// match is the first pattern that the entry name of the folder dir matches, which is root
+// or below it; empty if none does.
+func (s *globSet) match(root, dir string, name []byte) string {
 	if s == nil || len(name) == 0 {
-		return false
+		return ""
 	}
 	bits := s.first[name[0]] & s.last[name[len(name)-1]]
 	if bits == 0 {
-		return false
+		return ""
 	}
 	var folders [2][]string // of the whole path, and of what is below the root
 	for i := range s.globs {
@@ -138,10 +141,10 @@ func (s *globSet) match(root, dir string, name []byte) bool {
 			folders[which] = splitPath(strings.TrimPrefix(dir, from))
 		}
 		if matchParts(g.parts[:len(g.parts)-1], folders[which]) {
-			return true
+			return g.text
 		}
 	}
-	return false
+	return ""
 }
 
 func splitPath(path string) []string {
@@ -228,6 +231,10 @@ func (f *Facts) hideGlobbed(n found) {
 		return
 	}
 	if target, info, err := resolve(n.path); err == nil && info.Mode().IsRegular() && f.shown(target) {
+		at := len(f.Denials)
 		f.deny(n.path, Hide)
+		for i := at; i < len(f.Denials); i++ {
+			f.Denials[i].asked, f.Denials[i].pattern = true, n.pattern
+		}
 	}
 }

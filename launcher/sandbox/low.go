@@ -34,3 +34,15 @@ func (s *LowSocket) Close() error {
 	}
 	return nil
 }
+
+// probeLow are what a resolver and a transparent proxy need.
+func probeLow() []LowPort {
+	var out []LowPort
+	for _, s := range []struct {
+		network string
+		port    uint16
+	}{{"udp", 53}, {"tcp", 53}, {"tcp", 80}, {"tcp", 443}} {
+		out = append(out, LowPort{s.network, netip.AddrPortFrom(netip.IPv4Unspecified(), s.port)})
+	}
+	return out
+}

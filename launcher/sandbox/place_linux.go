@@ -29,6 +29,7 @@ const lockWait = 2 * time.Second
 // launcher dies.
 type placed struct {
 	dirs []*os.File
+	note *os.File // what other runs have to know of this one
 	made []string // folders that had to be made for a placeholder, inner ones first
 }
 
@@ -40,6 +41,9 @@ func (f *Facts) place() (_ *placed, err error) {
 			p.remove()
 		}
 	}()
+	if p.note, err = f.register(); err != nil {
+		return nil, err
+	}
 	for _, dir := range f.gits {
 		file, err := lockDir(dir)
 		if err != nil {
@@ -74,17 +78,11 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
 	file := os.NewFile(uintptr(fd), dir)
-	for until := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
-		err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB)
-		if err == nil {
-			return file, nil
-		}
-		// A file system without locks has no other runs to tell apart, only then.
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(until) {
-			_ = file.Close()
-			return nil, &os.PathError{Op: "lock", Path: dir, Err: err}
-		}
+	if err := lockWithin(file, unix.LOCK_SH, lockWait); err != nil {
+		_ = file.Close()
+		return nil, err
 	}
+	return file, nil
 }
 
 // place makes the placeholder of one denial, if its name is not there. It returns the
@@ -185,7 +183,8 @@ func (p *placed) remove() {
 	for _, dir := range p.made {
 		_ = os.Remove(dir) // only if it is empty
 	}
-	p.dirs, p.made = nil, nil
+	unregister(p.note)
+	p.dirs, p.made, p.note = nil, nil, nil
 }
 
 // clearDir removes every placeholder of a git directory, also those that a crash left.

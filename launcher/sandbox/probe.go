@@ -28,6 +28,11 @@ type Probe struct {
 	Tool    string        `json:"tool,omitempty"`
 	Version string        `json:"version,omitempty"`
 	Took    time.Duration `json:"took"` // of the real start, in nanoseconds
+
+	// Whether a sandbox can have sockets on ports below 1024, see Options.Low, and why
+	// not. A run does not need them.
+	LowPorts       bool   `json:"lowPorts"`
+	LowPortsDetail string `json:"lowPortsDetail,omitempty"`
 }
 
 // probeTimeout bounds the whole of a probe.
@@ -37,7 +42,7 @@ const probeTimeout = 10 * time.Second
 // it: a tool that is there and does not work is not available (SPEC decision 2).
 // visit, if not nil, is called while the sandbox stands.
 func Check(ctx context.Context, o Options, visit func(*Process)) Probe {
-	p := Probe{Backend: string(backend.None), Note: backend.NativeTool(runtime.GOOS, "").Note(runtime.GOOS)}
+	p := Probe{Backend: string(backend.None), Note: backend.NativeTool(runtime.GOOS, o.release()).Note(runtime.GOOS)}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	began := time.Now()
@@ -57,7 +62,7 @@ func (p *Probe) try(ctx context.Context, o Options, visit func(*Process)) error 
 	if runtime.GOOS == "linux" {
 		var err error
 		if p.Tool, err = FindBwrap(o.Dirs); err != nil {
-			return err
+			return o.blame(err)
 		}
 		p.Version = toolVersion(ctx, p.Tool)
 	}
@@ -75,17 +80,25 @@ func (p *Probe) try(ctx context.Context, o Options, visit func(*Process)) error 
 		return err
 	}
 	defer null.Close()
-	o.Stdin, o.Stdout, o.Stderr, o.Timeout = null, null, null, probeTimeout
+	o.Stdin, o.Stdout, o.Stderr, o.Low = null, null, null, probeLow()
+	if o.Timeout == 0 {
+		o.Timeout = probeTimeout
+	}
 	proc, err := Start(ctx, facts, o)
 	if err != nil {
 		return err
 	}
 	defer proc.Close()
+	if _, err := proc.Low(); err != nil {
+		p.LowPortsDetail = err.Error()
+	} else {
+		p.LowPorts = true
+	}
 	if visit != nil {
 		visit(proc)
 	}
 	// Our own binary: the one command that is sure to be there.
-	if err := proc.Exec(Command{Argv: []string{InnerExe, "version"}}); err != nil {
+	if err := proc.Exec(Command{Argv: []string{facts.Inside().Exe, "version"}}); err != nil {
 		return err
 	}
 	status, err := proc.Wait()

@@ -61,6 +61,9 @@ func ParseBind(text string) (Bind, error) {
 // Profile is what one run may see and do, as the caller asks for it. Paths are
 // absolute; they may be symlinks and need not be clean of "..".
 type Profile struct {
+	// Name is what the run is called, for the people who run others beside it.
+	Name string
+
 	// Binds are the host paths the run sees; nothing else of the home is there.
 	Binds []Bind
 

@@ -38,6 +38,7 @@ const (
 	ReasonNameGlobs Reason = "name_globs"       // write denies by name, which mounts cannot give
 	ReasonGlob      Reason = "glob_invalid"     // a pattern that says nothing
 	ReasonTooMany   Reason = "too_many_denials" // more than the kernel takes mounts
+	ReasonShared    Reason = "folder_shared"    // another run sees it on other terms
 	ReasonBind      Reason = "bind_refused"     // a folder that must not be shown
 	ReasonBindGone  Reason = "bind_missing"     // a folder that is not there
 	ReasonDir       Reason = "dir_not_visible"  // the working directory is in no bind

@@ -16,6 +16,8 @@ type found struct {
 	path string
 	mode fs.FileMode // type bits, of the entry itself and not of what it links to
 	git  string      // the git directory whose name it is, if any
+
+	pattern string // what of the run's patterns it matches, if any
 }
 
 // findings is what one root holds.
@@ -76,7 +78,7 @@ type place struct {
 }
 
 func (s *scanner) add(path string, mode fs.FileMode, git string) {
-	s.names = append(s.names, found{path, mode.Type(), git})
+	s.names = append(s.names, found{path: path, mode: mode.Type(), git: git})
 }
 
 func (s *scanner) fail(err error) {
@@ -171,13 +173,13 @@ func (s *scanner) dir(at place) {
 
 // entry looks at one name. It reports whether that is all about it.
 func (s *scanner) entry(at place, name []byte, mode fs.FileMode) (done bool) {
-	switch {
-	case mode&fs.ModeSocket != 0:
+	if mode&fs.ModeSocket != 0 {
 		// Whatever listens there listens outside the sandbox.
 		s.add(at.path+"/"+string(name), mode, "")
 		return true
-	case s.globs.match(s.root, at.path, name):
-		s.globbed = append(s.globbed, found{path: at.path + "/" + string(name), mode: mode.Type()})
+	}
+	if pattern := s.globs.match(s.root, at.path, name); pattern != "" {
+		s.globbed = append(s.globbed, found{path: at.path + "/" + string(name), mode: mode.Type(), pattern: pattern})
 		done = mode.IsDir()
 	}
 	if len(name) == 4 && name[0] == '.' && strings.EqualFold(string(name), ".git") {

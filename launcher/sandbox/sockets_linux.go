@@ -193,6 +193,9 @@ func loopback(ipv6 bool, port uint16) unix.Sockaddr {
 	return &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}}
 }
 
+// CheckPorts says why ports cannot be led into and out of sandboxes on this system.
+func CheckPorts() error { return nil }
+
 // Dial connects to a port inside: at 127.0.0.1, else at ::1. It works from Start on.
 func (p *Process) Dial(ctx context.Context, port uint16) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)

@@ -167,7 +167,7 @@ func TestSocketAnswersAreChecked(t *testing.T) {
 		must(t, err)
 		t.Cleanup(func() { _ = ln.Close() })
 		fd := tcp()
-		must(t, unix.Connect(fd, loopback(false, uint16(ln.Addr().(*net.TCPAddr).Port)))) //nolint:gosec,forcetypeassert // a port
+		must(t, unix.Connect(fd, loopback(false, uint16(ln.Addr().(*net.TCPAddr).Port))))
 		return fd
 	}
 	listening := func() int {

@@ -14,6 +14,9 @@ var errPorts = &Refusal{
 	Cure:   "run it on Linux",
 }
 
+// CheckPorts refuses.
+func CheckPorts() error { return errPorts }
+
 // Dial refuses.
 func (*Process) Dial(context.Context, uint16) (*net.TCPConn, error) { return nil, errPorts }
 

@@ -48,7 +48,7 @@ func Start(ctx context.Context, f *Facts, o Options) (*Process, error) {
 	}
 	bwrap, err := FindBwrap(o.Dirs)
 	if err != nil {
-		return nil, err
+		return nil, o.blame(err)
 	}
 	if err := f.setExe(o.Exe); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func Start(ctx context.Context, f *Facts, o Options) (*Process, error) {
 	if err := p.await(ctx); err != nil {
 		p.Kill()
 		p.release()
-		return nil, err
+		return nil, o.blame(err)
 	}
 	p.openLow(ctx, o)
 	return p, nil
@@ -140,7 +140,7 @@ func (p *Process) launch(bwrap string, o Options) error {
 		return err
 	}
 	defer theirs.Close()
-	if p.stdio, err = relayed(o.standard()); err != nil {
+	if p.stdio, err = relayed(o.standard(), o.Observe); err != nil {
 		return err
 	}
 	p.plan = Plan(p.facts)
@@ -264,8 +264,8 @@ func (p *Process) died(ctx context.Context) error {
 		return p.late(ctx)
 	}
 	r := classify(p.stderr.String())
-	if isWSL1() {
-		r = &Refusal{Reason: ReasonWSL1, Detail: "WSL 1 has no namespaces", Cure: "convert the distribution: wsl --set-version NAME 2"}
+	if r.Reason == ReasonStart {
+		r.Detail += fmt.Sprintf(" (it ended with %d)", p.code)
 	}
 	return r
 }
@@ -275,7 +275,14 @@ func (p *Process) late(ctx context.Context) error {
 		return fmt.Errorf("start sandbox: %w", context.Cause(ctx))
 	}
 	p.Kill() // so that what it says has an end
-	return &Refusal{Reason: ReasonTimeout, Detail: "the sandbox did not stand in time: " + lastLine(p.stderr.String())}
+	r := &Refusal{
+		Reason: ReasonTimeout, Detail: "the sandbox did not stand in time",
+		Cure: "try again if this machine is busy; else see whether bubblewrap works by itself: " + tryBwrap,
+	}
+	if said := lastLine(p.stderr.String()); said != "" {
+		r.Detail += ": " + said
+	}
+	return r
 }
 
 func (p *Process) unname() error {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // startWith starts a sandbox with the bubblewrap of one directory.
@@ -104,11 +106,18 @@ func TestProbe(t *testing.T) {
 		needBwrap(t)
 		visited := false
 		p := Check(t.Context(), Options{}, func(p *Process) { visited = p.Pair().HTTP != nil })
-		if !p.Available || !visited || p.Backend != "native" || p.Bridge != "builtin" || p.RequiresInstall || p.Version == "" || p.Reason != "" {
+		if !p.Available || !visited || p.Backend != "native" || p.Bridge != "builtin" || p.RequiresInstall || p.Version == "" || p.Reason != "" || !p.LowPorts || p.LowPortsDetail != "" {
 			t.Errorf("%+v (visited %t)", p, visited)
 		}
 		if !strings.Contains(p.Note, "bubblewrap") || !strings.Contains(p.Note, "namespaces") || !strings.Contains(p.Note, "kernel boundary") {
 			t.Errorf("note %q", p.Note)
+		}
+	})
+	t.Run("it works, but for low ports", func(t *testing.T) {
+		needBwrap(t)
+		p := Check(t.Context(), Options{lowDenied: unix.EPERM}, nil)
+		if !p.Available || p.LowPorts || !strings.Contains(p.LowPortsDetail, "AppArmor") || !strings.Contains(p.LowPortsDetail, string(ReasonLowPorts)) {
+			t.Errorf("%+v", p)
 		}
 	})
 	t.Run("it is missing", func(t *testing.T) {

@@ -26,8 +26,9 @@ type stdio struct {
 	done   chan error
 }
 
-// relayed makes the command's standard descriptors from those given.
-func relayed(given [3]*os.File) (_ *stdio, err error) {
+// relayed makes the command's standard descriptors from those given. observe, if not
+// nil, sees what passes on stderr.
+func relayed(given [3]*os.File, observe func([]byte)) (_ *stdio, err error) {
 	s := &stdio{files: given}
 	defer func() {
 		if err != nil {
@@ -40,8 +41,12 @@ func relayed(given [3]*os.File) (_ *stdio, err error) {
 		if kinds[i], err = f.Stat(); err != nil {
 			return nil, refuseStdio(i, "it cannot be used", err)
 		}
+		var watch func([]byte)
+		if i == 2 || i == 1 && sameFile(kinds[1], given[2]) {
+			watch = observe
+		}
 		switch mode := kinds[i].Mode(); {
-		case mode.IsRegular():
+		case mode.IsRegular(), watch != nil && mode&(fs.ModeNamedPipe|fs.ModeSocket) != 0:
 		case mode&(fs.ModeNamedPipe|fs.ModeSocket) != 0, mode&fs.ModeCharDevice != 0 && harmless(f, kinds[i]):
 			continue
 		default:
@@ -52,11 +57,16 @@ func relayed(given [3]*os.File) (_ *stdio, err error) {
 			s.files[2] = s.files[1]
 			continue
 		}
-		if err := s.relay(i, f); err != nil {
+		if err := s.relay(i, f, watch); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
+}
+
+func sameFile(info fs.FileInfo, f *os.File) bool {
+	other, err := f.Stat()
+	return err == nil && os.SameFile(info, other)
 }
 
 func refuseStdio(i int, why string, err error) error {
@@ -96,8 +106,8 @@ func harmless(f *os.File, info fs.FileInfo) bool {
 	return terminal || memory
 }
 
-// relay puts a pipe between the command and f.
-func (s *stdio) relay(i int, f *os.File) error {
+// relay puts a pipe between the command and f. watch may be nil.
+func (s *stdio) relay(i int, f *os.File, watch func([]byte)) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
@@ -114,9 +124,12 @@ func (s *stdio) relay(i int, f *os.File) error {
 	s.relays = append(s.relays, func() error {
 		defer ours.Close()
 		// Plainly: copy_file_range and splice refuse files opened for appending.
-		_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, relayBuffer))
+		_, err := io.CopyBuffer(watched{to, watch}, struct{ io.Reader }{from}, make([]byte, relayBuffer))
 		if i == 0 {
 			return nil // the command need not read it all; what cannot be read has an end
+		}
+		if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+			return nil // who was to read it went away, and the command is told as it would be without us
 		}
 		return err
 	})
@@ -124,6 +137,20 @@ func (s *stdio) relay(i int, f *os.File) error {
 }
 
 const relayBuffer = 256 << 10
+
+// watched is a writer with an onlooker, who sees what was written once it was.
+type watched struct {
+	io.Writer
+	watch func([]byte)
+}
+
+func (w watched) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	if w.watch != nil && n > 0 {
+		w.watch(b[:n])
+	}
+	return n, err
+}
 
 // start begins to copy, when the command's ends are the command's alone.
 func (s *stdio) start() {

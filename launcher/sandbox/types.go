@@ -17,6 +17,10 @@ type Options struct {
 	// Dirs are where bubblewrap is looked for; nil means the system's directories.
 	Dirs []string
 
+	// Release is the kernel's, as /proc/sys/kernel/osrelease has it; empty means the
+	// running one.
+	Release string
+
 	// Exe is our own binary on the host; empty means the running one. It must call
 	// Init when its first argument is InitCommand.
 	Exe string
@@ -27,6 +31,12 @@ type Options struct {
 	// Stdin, Stdout and Stderr are the command's; nil means this process's own. Files
 	// are relayed through pipes, folders and disks refused, the rest handed on as it is.
 	Stdin, Stdout, Stderr *os.File
+
+	// Observe, if not nil, is called with each piece of what the command writes to its
+	// stderr (and stdout, where both are one), after the piece was written on. It must
+	// not keep the piece. A pipe or socket is then relayed as well, so that there is
+	// something to look at; a terminal is handed on and never looked at.
+	Observe func([]byte)
 
 	// Low are sockets that the sandbox has beside the listeners, see Process.Low.
 	Low []LowPort

@@ -6,14 +6,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"postern/launcher/spec"
 )
 
-// Violation is one denied system call.
-type Violation struct {
-	Action string // the denied verb: open, mkdir, file-write-create
-	Target string // path or host; empty where the text names none
-	Raw    string // the line that told of it
-}
+// Violation is one denied system call. Its target is empty where the text names none.
+type Violation = spec.Violation
 
 // Report is a violation, and how often it was seen since the last report of it.
 type Report struct {

@@ -35,11 +35,11 @@ var recorded = strings.Join([]string{
 func mine(t *testing.T, got []Report) {
 	t.Helper()
 	want := []Report{
-		{Violation{"file-write-create", "/Users/me/src/checkout/a file", "Sandbox: touch(4711) deny(1) file-write-create /Users/me/src/checkout/a file"}, 1},
-		{Violation{"file-read-data", "/Users/me/.ssh/id_ed25519", "Sandbox: node(4712) deny(1) file-read-data /Users/me/.ssh/id_ed25519"}, 1},
-		{Violation{"network-outbound", "192.0.2.1:443", "Sandbox: python3.12(4713) deny(1) network-outbound 192.0.2.1:443"}, 1},
-		{Violation{"file-write-unlink", "/Users/me/src/checkout/.git", "Sandbox: git(4714) deny file-write-unlink /Users/me/src/checkout/.git"}, 1},
-		{Violation{"file-read-data", "/Users/me/.ssh/id_ed25519", "Sandbox: node(4712) deny(1) file-read-data /Users/me/.ssh/id_ed25519"}, 1}, // the second one, at the end
+		{Violation{Action: "file-write-create", Target: "/Users/me/src/checkout/a file", Raw: "Sandbox: touch(4711) deny(1) file-write-create /Users/me/src/checkout/a file"}, 1},
+		{Violation{Action: "file-read-data", Target: "/Users/me/.ssh/id_ed25519", Raw: "Sandbox: node(4712) deny(1) file-read-data /Users/me/.ssh/id_ed25519"}, 1},
+		{Violation{Action: "network-outbound", Target: "192.0.2.1:443", Raw: "Sandbox: python3.12(4713) deny(1) network-outbound 192.0.2.1:443"}, 1},
+		{Violation{Action: "file-write-unlink", Target: "/Users/me/src/checkout/.git", Raw: "Sandbox: git(4714) deny file-write-unlink /Users/me/src/checkout/.git"}, 1},
+		{Violation{Action: "file-read-data", Target: "/Users/me/.ssh/id_ed25519", Raw: "Sandbox: node(4712) deny(1) file-read-data /Users/me/.ssh/id_ed25519"}, 1}, // the second one, at the end
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

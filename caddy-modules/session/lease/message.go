@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -26,6 +27,7 @@ const (
 	CodeConflict       = "conflict"        // the id is taken by a session with other content
 	CodeNotConfigured  = "not_configured"  // no configuration governs
 	CodeNotFound       = "not_found"       // no such session
+	CodeOwnPort        = "own_port"        // a host port of a launcher is one of the appliance's own
 	CodeUnavailable    = "unavailable"     // something the session needs cannot be had now
 	CodeEnded          = "ended"           // the session was ended on request: lending it again is pointless
 	CodeClosing        = "closing"         // the appliance is shutting down
@@ -45,9 +47,16 @@ type Hello struct {
 	// listeners are on the host's loopback sets one.
 	Login *Login `json:"login,omitempty"`
 
+	// HostPorts are the ports of this host's loopback that the launcher leads the run
+	// to, past the proxies. They must not be the appliance's own.
+	HostPorts []uint16 `json:"hostPorts,omitempty"`
+
 	// Resume is set by a launcher whose appliance was restarted.
 	Resume *Resume `json:"resume,omitempty"`
 }
+
+// maxHostPorts bounds Hello.HostPorts.
+const maxHostPorts = 64
 
 // Resume hands back what a lost appliance knew and nobody wrote down.
 type Resume struct {
@@ -109,6 +118,7 @@ type Info struct {
 	Workspace          string    `json:"workspace,omitempty"`
 	Owner              int       `json:"owner"`                 // uid of who made it
 	PID                int       `json:"pid,omitempty"`         // process that holds the lease
+	HostPorts          []uint16  `json:"hostPorts,omitempty"`   // of this host, that the launcher leads the run to
 	Network            string    `json:"network"`               // "tcp" or "unix"
 	HTTP               string    `json:"http"`                  // address of the HTTP proxy
 	SOCKS              string    `json:"socks"`                 // address of the SOCKS proxy
@@ -183,6 +193,12 @@ func (h Hello) validate() error {
 	}
 	if h.PID < 0 {
 		return fmt.Errorf("validate pid: %d", h.PID)
+	}
+	if len(h.HostPorts) > maxHostPorts {
+		return fmt.Errorf("validate hostPorts: %d ports, at most %d", len(h.HostPorts), maxHostPorts)
+	}
+	if slices.Contains(h.HostPorts, 0) {
+		return errors.New("validate hostPorts: 0 is not a port")
 	}
 	if h.Spec.Listen != nil {
 		return errors.New("validate spec.listen: a lease brings its own listeners")
