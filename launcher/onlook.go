@@ -6,6 +6,7 @@ import "postern/launcher/violation"
 type onlooker struct {
 	sink    *violation.Sink
 	scanner *violation.Scanner
+	adviser adviser
 }
 
 // onlook has the run looked on at, where somebody wants to know. Only a sandbox denies
@@ -16,14 +17,18 @@ func (l *launch) onlook() *onlooker {
 	}
 	o := &onlooker{sink: violation.NewSink(l.refused.violated)}
 	o.scanner = violation.NewScanner(o.sink)
-	l.options.Observe = o.scanner.Observe
+	l.options.Observe = func(b []byte) {
+		o.scanner.Observe(b)
+		o.adviser.observe(b)
+	}
 	return o
 }
 
 // close ends the looking on, when the command has ended and said everything.
-func (o *onlooker) close() {
+func (o *onlooker) close(say *talker) {
 	if o != nil {
 		o.scanner.Close()
 		o.sink.Close()
+		o.adviser.say(say)
 	}
 }

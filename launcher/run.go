@@ -190,7 +190,7 @@ func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, 
 
 	status, err := p.Wait()
 	stop()
-	l.looking.close()
+	l.looking.close(l.say)
 	changes := p.Facts().Inspect()
 	cancel()
 	kept.Wait()

@@ -168,6 +168,8 @@ func (r *Root) names(f *Facts, globs *globSet) (findings, error) {
 		home = f.homes[0]
 	}
 	switch {
+	case r.store:
+		return findings{}, nil
 	case !r.Dir:
 		return r.alone(globs), nil
 	case r.State:

@@ -88,6 +88,7 @@ type Root struct {
 	Dir      bool
 	State    bool // a runner's state: writable in every mode, its settings are not
 	ID       FileID
+	store    bool // a part of a repository that git alone fills: no names are looked for
 }
 
 // Denial is a path that is less than its root.

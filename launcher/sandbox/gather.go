@@ -80,6 +80,7 @@ func (f *Facts) addRoots(p *Profile) error {
 			return err
 		}
 	}
+	f.addGitGrants(p)
 	slices.SortFunc(f.Roots, func(a, b Root) int { return byDepth(a.Path, b.Path) })
 	return nil
 }
