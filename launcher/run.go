@@ -90,15 +90,15 @@ func (t *talker) warn(format string, args ...any) {
 	fmt.Fprintln(t.w, "postern:", printable(fmt.Sprintf(format, args...)))
 }
 
-// starting is what every start begins with. Tests put a bubblewrap of their own there.
-var starting sandbox.Options
-
 // change prints what must not wait for the end, in a quiet run too.
 func (t *talker) change(c sandbox.Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fmt.Fprintf(t.w, "postern: %s %s; %s\n", printable(c.Path), c.What, c.Cure)
 }
+
+// starting is what every start begins with. Tests put a bubblewrap of their own there.
+var starting sandbox.Options
 
 // launch is one run on its way.
 type launch struct {
@@ -130,8 +130,6 @@ func (l *launch) run() (int, error) {
 
 // start starts the command; or nothing of it is left.
 func (l *launch) start() (_ *running, err error) {
-	ctx, cancel := l.signals.context()
-	defer cancel()
 	runDir, err := findRunDir()
 	if err != nil {
 		return nil, err
@@ -140,6 +138,8 @@ func (l *launch) start() (_ *running, err error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := l.signals.context()
+	defer cancel()
 	for _, w := range facts.Warnings {
 		l.say.warn("%s", w)
 	}
@@ -159,6 +159,7 @@ func (l *launch) start() (_ *running, err error) {
 	}()
 
 	l.looking = l.onlook()
+	go lease.Warm() // while bubblewrap starts
 	p, err := sandbox.Start(ctx, facts, l.options)
 	if err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ var forwarded = map[syscall.Signal]bool{
 // that would end it ends the start.
 type signals struct {
 	ch     chan os.Signal
+	armed  chan struct{} // closed when they are caught
 	done   chan struct{}
 	ended  sync.WaitGroup
 	mu     sync.Mutex
@@ -33,8 +34,20 @@ type signals struct {
 	to     func(syscall.Signal, bool)
 }
 
+// catchSignals begins to catch signals. What comes before context returns ends the
+// process as it would any other: it has started nothing.
 func catchSignals() *signals {
-	s := &signals{ch: make(chan os.Signal, 16), done: make(chan struct{})}
+	s := &signals{ch: make(chan os.Signal, 16), armed: make(chan struct{}), done: make(chan struct{})}
+	// Each costs a turn of another thread, during which there is other work.
+	s.ended.Go(func() {
+		s.arm()
+		close(s.armed)
+		s.pump()
+	})
+	return s
+}
+
+func (s *signals) arm() {
 	for sig := range forwarded {
 		// What the caller had ignored, as nohup does, stays ignored, here and for
 		// the command, which inherits that.
@@ -45,11 +58,10 @@ func catchSignals() *signals {
 	// Taken and dropped: a reader of our stderr that went away must not end the run.
 	// Not ignored, for the command would inherit that.
 	signal.Notify(s.ch, syscall.SIGPIPE)
-	s.ended.Go(s.pump)
-	return s
 }
 
 func (s *signals) stop() {
+	<-s.armed
 	signal.Stop(s.ch)
 	close(s.done)
 	s.ended.Wait()
@@ -90,6 +102,7 @@ func (s *signals) take(sig syscall.Signal) {
 // context ends with the first signal that comes before forward is called.
 func (s *signals) context() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
+	<-s.armed
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancel = cancel

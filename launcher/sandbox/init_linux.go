@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -52,25 +51,18 @@ func Init(args []string) int {
 	unix.CloseOnExec(fdControl)
 	unix.CloseOnExec(fdStderr)
 
-	// The kernel does not protect a PID 1 that has handlers, and Go installs them:
-	// without this, kill 1 from inside would end the run. Only for the signals that
-	// would: each costs time at every start.
-	signal.Notify(make(chan os.Signal, 1), fatal...)
-
+	if err := shield(); err != nil {
+		return initFailed(err)
+	}
 	in := &initial{control: os.NewFile(fdControl, "control")}
 	if err := in.announce(args); err != nil {
 		return initFailed(err)
 	}
+	warm() // the appliance is asked meanwhile
 	if err := in.run(); err != nil {
 		return initFailed(err)
 	}
 	return 0
-}
-
-// fatal are the signals whose default, with Go, is to end the process.
-var fatal = []os.Signal{
-	unix.SIGHUP, unix.SIGINT, unix.SIGTERM,
-	unix.SIGQUIT, unix.SIGTRAP, unix.SIGABRT, unix.SIGSTKFLT, unix.SIGSYS,
 }
 
 // initFailed prints to the stderr that the launcher reads with bubblewrap's.

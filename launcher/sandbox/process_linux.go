@@ -3,9 +3,6 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -124,30 +121,12 @@ func (p *Process) Wait() (Status, error) {
 // Kill ends the sandbox at once and with everything in it: by the control connection,
 // and by force where that does not help.
 func (p *Process) Kill() {
-	if p.cmd == nil {
+	if p.child == nil {
 		return
 	}
 	// Not for reading: how the command ended may be on its way.
 	_ = p.conn.CloseWrite()
-	time.AfterFunc(time.Second, p.force)
-}
-
-// force kills bubblewrap, its child first: alone, a child that waits for its parent
-// would wait for ever.
-func (p *Process) force() {
-	select {
-	case <-p.ended:
-		return
-	default:
-	}
-	pid := p.cmd.Process.Pid
-	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	for text := range strings.FieldsSeq(string(children)) {
-		if child, err := strconv.Atoi(text); err == nil {
-			_ = syscall.Kill(child, syscall.SIGKILL)
-		}
-	}
-	_ = p.cmd.Process.Kill()
+	time.AfterFunc(time.Second, p.child.kill)
 }
 
 // Close ends a sandbox, whatever state it is in, and frees what it holds.

@@ -138,7 +138,7 @@ func TestListenInside(t *testing.T) {
 // A PID 1 that does not answer holds nobody up, and what it says too late is closed.
 func TestDialIsBounded(t *testing.T) {
 	p, _ := standing(t)
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.cmd.Process.Pid))
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.child.pid))
 	must(t, err)
 	first, err := strconv.Atoi(strings.TrimSpace(string(children)))
 	must(t, err)

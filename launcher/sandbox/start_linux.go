@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
@@ -21,7 +20,7 @@ import (
 type Process struct {
 	facts  *Facts
 	plan   []Mount
-	cmd    *exec.Cmd
+	child  *child
 	conn   *net.UnixConn
 	pair   lease.Pair
 	git    *os.File
@@ -150,38 +149,26 @@ func (p *Process) launch(bwrap string, o Options) error {
 	}
 	// The first two belong to others, the rest is the child's alone.
 	defer (&files{list: fds.list[2:]}).close()
-	p.cmd = cmd
-	cmd.Stdin, cmd.Stdout = p.stdio.files[0], p.stdio.files[1]
 	said, theirsErr, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
 	}
-	cmd.Stderr = theirsErr
 	p.stderr = newTail(said)
 
-	started := make(chan error)
+	p.child, err = startChild(cmd, [3]*os.File{p.stdio.files[0], p.stdio.files[1], theirsErr})
+	_ = theirsErr.Close()
+	if err != nil {
+		return &Refusal{Reason: ReasonStart, Detail: "cannot start " + bwrap, Err: err}
+	}
 	go func() {
-		err := cmd.Start()
-		_ = theirsErr.Close()
-		started <- err
-		if err != nil {
-			return
-		}
-		_ = cmd.Wait() // the state says what the error would
-		p.code = cmd.ProcessState.ExitCode()
-		if p.code < 0 {
-			p.code = 128 + 9 // only a signal does that, and we know of one
-		}
+		p.code = p.child.wait()
 		// PID 1 is gone too, or about to be: what it still said is waiting.
 		_ = p.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 		close(p.ended)
 	}()
-	if err := <-started; err != nil {
-		p.cmd = nil
-		return &Refusal{Reason: ReasonStart, Detail: "cannot start " + bwrap, Err: err}
-	}
 	p.stdio.start()
 	go p.listen()
+	warm() // bubblewrap takes longer
 	return nil
 }
 
@@ -304,7 +291,7 @@ func (p *Process) release() {
 	if p.conn != nil {
 		_ = p.conn.Close()
 	}
-	if p.cmd != nil {
+	if p.child != nil {
 		<-p.ended
 		for range p.messages { // the reader ends when the connection has
 		}

@@ -1,9 +1,12 @@
 package sandbox
 
 import (
+	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -85,7 +88,7 @@ func (f *Facts) copyDir(dir string) bool {
 	if !contains("/etc", dir) {
 		return false
 	}
-	entries, err := os.ReadDir(dir)
+	entries, err := firstEntries(dir, few+1)
 	if err != nil || len(entries) > few {
 		return false
 	}
@@ -104,13 +107,33 @@ func (f *Facts) copyDir(dir string) bool {
 	return true
 }
 
+// firstEntries lists up to n entries of a directory, for some of /etc have hundreds.
+func firstEntries(dir string, n int) ([]fs.DirEntry, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	entries, err := d.ReadDir(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, nil
+}
+
 // addProcCovers finds what of /proc its owner may write. The kernel gives these files
 // to the root of the host, and asks some of them for no capability: root inside a
 // sandbox is that user, and could set kernel.core_pattern or pull sysrq-trigger. Other
 // users cannot write them anyway. irq and bus are bubblewrap's to cover, as sys would
 // be, but it looks whether the directory can be written, and not what is in it.
 func (f *Facts) addProcCovers(proc string) {
-	entries, err := os.ReadDir(proc)
+	d, err := os.Open(proc)
+	if err != nil {
+		return // then the mount of /proc inside fails as well, and says so
+	}
+	defer d.Close()
+	entries, err := d.ReadDir(-1) // unsorted: there are many processes
 	if err != nil {
 		return // then the mount of /proc inside fails as well, and says so
 	}
@@ -128,6 +151,7 @@ func (f *Facts) addProcCovers(proc string) {
 			f.ProcCovers = append(f.ProcCovers, path)
 		}
 	}
+	slices.Sort(f.ProcCovers)
 }
 
 // procTrees may hold files that their owner may write, depending on drivers and file

@@ -228,3 +228,10 @@ func (l *Lease) Close() error {
 	}
 	return err
 }
+
+// Warm has the wire form ready before the first lease: a program that starts for one
+// lease alone would wait for that when it has listeners to lend, and has time before.
+func Warm() {
+	_, _ = encodeLine(Hello{})
+	_ = json.Unmarshal([]byte("{}"), new(Answer))
+}
