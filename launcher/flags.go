@@ -38,7 +38,8 @@ Flags are also read from POSTERN_NAME and from
   %s
 whose keys are: policy repo agent workspace link allow network mode bind protect hide
 publish host_port nested_sandbox unix_sockets environment (allow, strip) env all_proxy (http, socks, off) git_name
-git_email git_hooks quiet. A flag wins over the environment, that over the file; lists
+git_email git_hooks quiet; and for macOS mac_home (wide, narrow) mac_dns (off, system)
+mac_open exec_grant exec_deny. A flag wins over the environment, that over the file; lists
 add up.
 `
 
@@ -237,7 +238,7 @@ func (r *request) asked() *sandbox.Profile {
 		p.Protected = slices.Clone(p.Protected)
 		return &p
 	}
-	p := &sandbox.Profile{Binds: r.Binds, Mode: r.Mode, NestedSandbox: r.Nested, AllowUnix: r.Unix}
+	p := &sandbox.Profile{Binds: r.Binds, Mode: r.Mode, NestedSandbox: r.Nested, AllowUnix: r.Unix, Mac: r.Mac}
 	p.Protected, p.NameGlobs = splitGlobs(r.Protect)
 	p.Hidden, p.HiddenGlobs = splitGlobs(r.Hide)
 	// Start where the user is, if the run sees that; else in its first folder.

@@ -184,17 +184,17 @@ func (h *hostRun) connect(o *sandbox.Options) error {
 		return nil
 	}
 	sink := violation.NewSink(h.violated)
-	scanner := violation.NewScanner(sink)
-	h.looking = append(h.looking, scanner.Close, sink.Close)
+	observe, end := lookFor(o, sink)
+	h.looking = append(h.looking, end, sink.Close)
 	if h.Streams == streamsPlain {
-		o.Observe = scanner.Observe
+		o.Observe = observe
 		return nil
 	}
 	var err error
 	if o.Stdout, err = h.streams.open(tell(h.events, spec.Stdout), nil); err != nil {
 		return err
 	}
-	o.Stderr, err = h.streams.open(tell(h.events, spec.Stderr), scanner.Observe)
+	o.Stderr, err = h.streams.open(tell(h.events, spec.Stderr), observe)
 	return err
 }
 

@@ -29,6 +29,7 @@ func translate(s *spec.Spec) (*sandbox.Profile, lease.Spec, error) {
 		Protected: s.Protected(),
 		NameGlobs: s.Globs(),
 		StateDirs: s.RunnerStateDirs,
+		Mac:       sandbox.Mac{ExecGrants: s.ExecGrantRoots},
 	}
 	for _, m := range s.BindMounts {
 		p.Binds = append(p.Binds, sandbox.Bind{Path: m.HostPath, ReadOnly: m.ReadOnly})

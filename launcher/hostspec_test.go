@@ -32,7 +32,7 @@ func TestTranslate(t *testing.T) {
 			"everything", full,
 			sandbox.Profile{
 				Binds: []sandbox.Bind{{Path: "/a"}, {Path: "/b", ReadOnly: true}}, Dir: "/a/sub", Mode: sandbox.ModePlan,
-				Protected: []string{"/p"}, NameGlobs: []string{"**/.env", "/q/?"}, StateDirs: []string{"/r"},
+				Protected: []string{"/p"}, NameGlobs: []string{"**/.env", "/q/?"}, StateDirs: []string{"/r"}, Mac: sandbox.Mac{ExecGrants: []string{"/e"}},
 			},
 			lease.Spec{ID: "s", Workspace: "w", Agent: "a", NetworkEnabled: &off, EgressAllowlist: []string{"x.example"}},
 		},

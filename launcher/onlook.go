@@ -1,24 +1,31 @@
 package main
 
-import "postern/launcher/violation"
+import (
+	"runtime"
 
-// onlooker notices denied system calls in what the command says (SPEC 95).
+	"postern/launcher/sandbox"
+	"postern/launcher/violation"
+)
+
+// onlooker notices denied system calls, for the end of a run.
 type onlooker struct {
 	sink    *violation.Sink
-	scanner *violation.Scanner
+	end     func()
 	adviser adviser
 }
 
-// onlook has the run looked on at, where somebody wants to know. Only a sandbox denies
-// in our name: there is one here (SPEC 97).
+// onlook has the run looked on at, where somebody wants to know.
 func (l *launch) onlook() *onlooker {
 	if l.Quiet && l.summary == nil {
 		return nil
 	}
 	o := &onlooker{sink: violation.NewSink(l.refused.violated)}
-	o.scanner = violation.NewScanner(o.sink)
+	var observe func([]byte)
+	observe, o.end = lookFor(&l.options, o.sink)
 	l.options.Observe = func(b []byte) {
-		o.scanner.Observe(b)
+		if observe != nil {
+			observe(b)
+		}
 		o.adviser.observe(b)
 	}
 	return o
@@ -27,8 +34,22 @@ func (l *launch) onlook() *onlooker {
 // close ends the looking on, when the command has ended and said everything.
 func (o *onlooker) close(say *talker) {
 	if o != nil {
-		o.scanner.Close()
+		o.end()
 		o.sink.Close()
 		o.adviser.say(say)
 	}
+}
+
+// lookFor has the violations of one run given to sink: on macOS those that the system's
+// log tells (SPEC 91), elsewhere what the command says of them (SPEC 95), for which
+// observe is to see it. It is for what a sandbox wraps and nothing else (SPEC 97): there
+// nobody else denies in our name.
+func lookFor(o *sandbox.Options, sink *violation.Sink) (observe func([]byte), end func()) {
+	if runtime.GOOS == "darwin" {
+		// A tag of this run and no other, whatever its id (SPEC 96).
+		o.Tag = "postern-" + newID()
+		return nil, violation.StartTap(violation.LogExe, o.Tag, sink).Close
+	}
+	scanner := violation.NewScanner(sink)
+	return scanner.Observe, scanner.Close
 }

@@ -159,6 +159,7 @@ func (l *launch) start() (_ *running, err error) {
 	}()
 
 	l.looking = l.onlook()
+	l.options.Program, l.options.Env = l.Argv[0], os.Environ()
 	go lease.Warm() // while bubblewrap starts
 	p, err := sandbox.Start(ctx, facts, l.options)
 	if err != nil {
@@ -280,7 +281,7 @@ func (l *launch) environment(facts *sandbox.Facts, answer lease.Answer, p *sandb
 	e := environ.Run{
 		Mode: l.Environment, Host: os.Environ(), Pass: l.Env,
 		Session: l.ID, Home: facts.Home, Dir: facts.Dir, Runtime: in.Runtime, Temp: in.Temp,
-		HTTP: proxyAddr(p, 0), SOCKS: proxyAddr(p, 1), Login: in.Login.Userinfo(), AllProxy: l.AllProxy,
+		HTTP: proxyAddr(p, 0), SOCKS: proxyAddr(p, 1), SharedHome: in.SharedHome, Login: in.Login.Userinfo(), AllProxy: l.AllProxy,
 		Connect: in.Exe + " " + connectCommand, GitConfig: in.Git, ReadToken: answer.ReadToken,
 	}
 	return e.Build()

@@ -40,6 +40,8 @@ type settings struct {
 	Env         []string
 	AllProxy    environ.AllProxy
 
+	Mac sandbox.Mac
+
 	GitName, GitEmail string
 	GitHooks          bool
 	Quiet             bool
@@ -49,7 +51,7 @@ type settings struct {
 // for the appliance reads that too and nothing else.
 var known = []string{
 	"policy", "repo", "agent", "workspace", "link", "allow", "network", "mode", "bind", "protect", "hide", "publish", "host_port", "nested_sandbox", "unix_sockets",
-	"environment", "env", "all_proxy", "git_name", "git_email", "git_hooks", "quiet",
+	"environment", "env", "all_proxy", "mac_home", "mac_dns", "mac_open", "exec_grant", "exec_deny", "git_name", "git_email", "git_hooks", "quiet",
 }
 
 // settingsFile is where the settings are: $XDG_CONFIG_HOME/postern/launcher.yaml.
@@ -94,6 +96,7 @@ func loadSettings(path string) (*settings, error) {
 		GitHooks:  r.onOff("git_hooks", false),
 		Quiet:     r.onOff("quiet", false),
 	}
+	s.Mac = r.mac()
 	if s.Mode, err = sandbox.ParseMode(r.text("mode")); err != nil {
 		r.fail("mode", err)
 	}

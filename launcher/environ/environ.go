@@ -57,6 +57,9 @@ type Run struct {
 	SOCKS    string // address of the SOCKS proxy inside, host:port
 	AllProxy AllProxy
 
+	// SharedHome says that Home is the user's own, with git's configuration of the user.
+	SharedHome bool
+
 	// Login is what the proxies ask for, nil for nothing.
 	Login *url.Userinfo
 
@@ -229,6 +232,10 @@ func (r *Run) git(vars map[string]string) {
 	vars["GIT_SSH_VARIANT"] = "ssh"
 	if r.GitConfig != "" {
 		vars["GIT_CONFIG_SYSTEM"] = r.GitConfig
+	}
+	if r.SharedHome {
+		// Its helpers and rewritings are for the user's own git.
+		vars["GIT_CONFIG_GLOBAL"] = "/dev/null"
 	}
 	if r.ReadToken != "" {
 		vars["GH_TOKEN"], vars["GITHUB_TOKEN"] = r.ReadToken, r.ReadToken

@@ -10,6 +10,9 @@ type Inside struct {
 	Runtime string // XDG_RUNTIME_DIR
 	Temp    string // TMPDIR
 
+	// SharedHome says that the home is the user's own.
+	SharedHome bool
+
 	// Login is what the proxies ask for, where others than the run can connect to them;
 	// nil where only the run can.
 	Login *lease.Login

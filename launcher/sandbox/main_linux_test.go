@@ -22,6 +22,12 @@ func TestMain(m *testing.M) {
 			exit(attack(os.Args[2:]))
 		case placeCommand:
 			os.Exit(placeAndWait(os.Args[2]))
+		case enterCommand:
+			exit(enterTest(os.Args[2]))
+		case guardCommand:
+			exit(guardTest(os.Args[2]))
+		case wrapCommand:
+			os.Exit(wrapAndWait(os.Args[2], os.Args[3]))
 		case "version": // what a probe runs
 			exit(0)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -108,6 +109,9 @@ type Profile struct {
 	// sandbox of their own.
 	NestedSandbox bool
 
+	// Mac is what only macOS can give.
+	Mac Mac
+
 	// AllowUnix lets the run make Unix sockets, for tools that talk over socket files
 	// of their own (databases, language servers, agents of ssh and gpg). Without it a
 	// socket that somebody outside makes in a folder of the run cannot be connected to;
@@ -127,9 +131,12 @@ const (
 	innerRuntime = "/run/user"           // parent of XDG_RUNTIME_DIR
 )
 
+// forbidsNames says that this system's sandbox can forbid names that do not exist yet.
+const forbidsNames = runtime.GOOS == "darwin"
+
 // validate checks what can be checked without looking at the disk.
 func (p *Profile) validate() error {
-	if len(p.NameGlobs) > 0 {
+	if len(p.NameGlobs) > 0 && !forbidsNames {
 		return &Refusal{
 			Reason: ReasonNameGlobs,
 			Detail: "the run needs files to be unwritable by name: " + strings.Join(p.NameGlobs, " "),

@@ -13,6 +13,7 @@ const (
 	ReasonUnsupportedOS   Reason = "unsupported_os"
 	ReasonUnsupportedArch Reason = "unsupported_arch"
 	ReasonSeatbelt        Reason = "seatbelt_unavailable"
+	ReasonProfile         Reason = "profile_refused" // Seatbelt does not take the profile
 	ReasonWSL1            Reason = "wsl1"
 
 	ReasonMissing   Reason = "bwrap_missing"

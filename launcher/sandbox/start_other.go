@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux && !darwin
 
 package sandbox
 
@@ -18,13 +18,6 @@ var errNoSandbox = errors.New("there is no sandbox on this system")
 
 // Start refuses: a run without a sandbox is never what was asked for.
 func Start(context.Context, *Facts, Options) (*Process, error) {
-	if runtime.GOOS == "darwin" {
-		return nil, &Refusal{
-			Reason: ReasonSeatbelt,
-			Detail: "this build does not start Seatbelt sandboxes yet",
-			Cure:   "run it on Linux, or in a Linux virtual machine",
-		}
-	}
 	return nil, &Refusal{Reason: ReasonUnsupportedOS, Detail: "there is no sandbox for " + runtime.GOOS, Cure: "run it on Linux"}
 }
 

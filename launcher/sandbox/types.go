@@ -38,6 +38,16 @@ type Options struct {
 	// something to look at; a terminal is handed on and never looked at.
 	Observe func([]byte)
 
+	// Program is what Exec will be asked to run. On macOS, where nothing in a writable
+	// folder may be executed, it may.
+	Program string
+
+	// Env is the environment in whose PATH Program is looked up.
+	Env []string
+
+	// Tag ends what the system's log says of this run, on macOS.
+	Tag string
+
 	// Low are sockets that the sandbox has beside the listeners, see Process.Low.
 	Low []LowPort
 

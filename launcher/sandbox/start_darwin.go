@@ -1,0 +1,54 @@
+package sandbox
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"syscall"
+
+	"postern/launcher/sandbox/seatbelt"
+)
+
+// Process is a command under Seatbelt.
+type Process struct{ wrapped }
+
+// Start puts up a sandbox for facts and returns when it stands and its listeners exist.
+// The command comes later, by Exec. The error is a *Refusal where the host or the request
+// is to blame.
+func Start(ctx context.Context, f *Facts, o Options) (*Process, error) {
+	if err := checkTool(seatbelt.Exe); err != nil {
+		return nil, &Refusal{Reason: ReasonSeatbelt, Detail: "there is no " + seatbelt.Exe + " to be trusted", Err: err}
+	}
+	p := &Process{wrapped{wrapper: wrapper{
+		Tool: seatbelt.Exe, True: "/usr/bin/true",
+		Enter: []string{InitCommand, "enter"}, Guard: []string{InitCommand, "guard"},
+	}}}
+	if err := p.start(ctx, f, o); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Init is what our binary is beside the launcher: the first program in a sandbox, or the
+// guard of one.
+func Init(args []string) int {
+	if len(args) != 2 {
+		return ExitRefused
+	}
+	switch args[0] {
+	case "enter":
+		syscall.CloseOnExec(fdOrders)
+		syscall.CloseOnExec(fdAnswers)
+		return enter(args[1], os.NewFile(fdOrders, "orders"), os.NewFile(fdAnswers, "answers"))
+	case "guard":
+		if group, err := strconv.Atoi(args[1]); err == nil && group > 1 {
+			return keepWatch(os.Stdin, group)
+		}
+	}
+	return ExitRefused
+}
+
+// Low has no sockets: the run has no loopback of its own.
+func (*Process) Low() ([]LowSocket, error) {
+	return nil, &Refusal{Reason: ReasonLowPorts, Detail: "a run on macOS has no loopback of its own"}
+}
