@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"os/user"
@@ -28,7 +29,10 @@ func (l *launch) identity(facts *sandbox.Facts) <-chan person {
 		return out
 	}
 	go func() {
-		asked := askGit()
+		asked, err := readIdentity()
+		if err != nil {
+			asked = askGit()
+		}
 		if who.name == "" {
 			who.name = asked.name
 		}
@@ -47,6 +51,21 @@ func hasRepository(facts *sandbox.Facts) bool {
 		}
 	}
 	return false
+}
+
+// readIdentity reads what git would commit by. (Asked for --global, some versions of it
+// do not look at the first file where there is the second.)
+func readIdentity() (person, error) {
+	home := os.Getenv("HOME")
+	if !filepath.IsAbs(home) {
+		return person{}, errors.New("no home")
+	}
+	config := os.Getenv("XDG_CONFIG_HOME")
+	if config == "" {
+		config = filepath.Join(home, ".config")
+	}
+	name, email, err := sandbox.GitIdentity(filepath.Join(config, "git", "config"), filepath.Join(home, ".gitconfig"))
+	return person{name, email}, err
 }
 
 // askGit reads user.name and user.email of the user's global configuration. Global:

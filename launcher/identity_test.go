@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,6 +44,44 @@ func TestIdentity(t *testing.T) {
 			got := <-l.identity(tc.facts)
 			if !strings.HasSuffix(got.name, tc.want.name) || !strings.HasSuffix(got.email, tc.want.email) {
 				t.Errorf("got %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+// What is read without git is what git says.
+func TestIdentityAsGitSays(t *testing.T) {
+	for _, tc := range []struct{ name, home, xdg string }{
+		{"plain", "[user]\n\tname = Ann Example\n\temail = ann@example.com\n", ""},
+		{"quoted, with a comment", "[user] name = \"A # \\\"B\\\"\" c ; d\n", ""},
+		{"twice", "[user]\nname = a\n[core]\nx=y\n[User]\nNAME = b\n", ""},
+		{"empty", "[user]\nname =\nemail = \"\"\n", ""},
+		{"an include", "[user]\nname = a\n[include]\npath = other\n", ""},
+		{"a subsection is another thing", "[user \"x\"]\nname = a\n", ""},
+		{"the other file", "", "[user]\nname = Xavier\nemail = x@example.com\n"},
+		{"both files", "[user]\nname = Ann\nemail = ann@example.com\n", "[user]\nname = Xavier\nemail = x@example.com\n"},
+		{"lines that go on", "[user]\nname = a \\\n  b\n", ""},
+		{"no configuration", "[user\nname = a\n", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			home := t.TempDir()
+			t.Setenv("HOME", home)
+			t.Setenv("XDG_CONFIG_HOME", "")
+			for path, text := range map[string]string{".gitconfig": tc.home, ".config/git/config": tc.xdg} {
+				path = filepath.Join(home, path)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+				if text == "" {
+					_ = os.Remove(path)
+				}
+			}
+			got, err := readIdentity()
+			if want := askGit(); err == nil && got != want {
+				t.Errorf("read %+v, git says %+v", got, want)
+			}
+			if wrong := tc.name == "no configuration"; (err != nil) != wrong {
+				t.Errorf("read: %v", err)
 			}
 		})
 	}

@@ -1,11 +1,13 @@
 package sandbox
 
 import (
+	"context"
 	"encoding/binary"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,13 +24,36 @@ import (
 // watches for all of his programs.
 const maxWatched = 4096
 
+// watchAfter is how long a run has to last before it is watched. To give watches up takes
+// the kernel longer than most commands run; what such a short one missed, Inspect tells.
+const watchAfter = 200 * time.Millisecond
+
 // Watch calls tell from another goroutine for each denied path whose mask is lifted from
 // outside, once for each, until stop is called. Where the kernel has no watches left it
 // tells nothing; Inspect does not depend on it.
 func (f *Facts) Watch(tell func(Change)) (stop func()) {
+	over, end := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		timer := time.NewTimer(watchAfter)
+		defer timer.Stop()
+		select {
+		case <-over.Done():
+		case <-timer.C:
+			f.watchMasks(over, tell)
+		}
+	})
+	return func() {
+		end()
+		done.Wait()
+	}
+}
+
+// watchMasks does it until over ends.
+func (f *Facts) watchMasks(over context.Context, tell func(Change)) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return func() {}
+		return
 	}
 	w := &watcher{file: os.NewFile(uintptr(fd), "watches"), folders: map[int32]string{}, masks: map[string]*Denial{}, tell: tell}
 	numbers := map[string]bool{}
@@ -48,11 +73,10 @@ func (f *Facts) Watch(tell func(Change)) (stop func()) {
 			w.folders[int32(wd)] = dir //nolint:gosec // the kernel numbers them so
 		}
 	}
-	var done sync.WaitGroup
-	done.Go(w.watch)
-	return func() {
+	stop := context.AfterFunc(over, func() { _ = w.file.Close() })
+	w.watch()
+	if stop() {
 		_ = w.file.Close()
-		done.Wait()
 	}
 }
 
