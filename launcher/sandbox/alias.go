@@ -64,7 +64,7 @@ func sameInode(root *Root, inodes map[uint64]bool, limit int) (paths []string, s
 		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		// What cannot be listed is hidden, or somebody else's.
-		_ = list(at.path, buf, func(name []byte, mode fs.FileMode, ino uint64) {
+		_ = list(at.path, buf, nil, func(name []byte, mode fs.FileMode, ino uint64) {
 			seen++
 			switch {
 			case mode.IsDir() && at.depth < maxDepth && len(at.path) < maxPath:

@@ -16,7 +16,7 @@ func (f *Facts) addDenials(p *Profile) error {
 	if err != nil {
 		return &Refusal{Reason: ReasonGlob, Detail: "what is to be hidden cannot be told", Err: err}
 	}
-	f.patterns = p.HiddenGlobs
+	f.patterns, f.globs = p.HiddenGlobs, globs
 	for _, path := range p.Hidden {
 		f.deny(path, Hide)
 	}
@@ -173,9 +173,9 @@ func (r *Root) names(f *Facts, globs *globSet) (findings, error) {
 	case !r.Dir:
 		return r.alone(globs), nil
 	case r.State:
-		return scanState(r.Path, home, globs)
+		return scanState(r.Path, home, f.GitDir, globs)
 	}
-	return scan(r.Path, home, globs)
+	return scan(r.Path, home, f.GitDir, globs)
 }
 
 // alone is what a root holds that is a file.

@@ -47,6 +47,7 @@ type Facts struct {
 
 	// patterns are those of the run.
 	patterns []string
+	globs    *globSet
 
 	// aliased are denials of files that have further names (hard links).
 	aliased []Denial

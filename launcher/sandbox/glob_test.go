@@ -177,12 +177,12 @@ func TestWalkIsBounded(t *testing.T) {
 			must(t, os.MkdirAll(filepath.Join(base, string(rune('a'+i)), string(rune('a'+j)), "x"), 0o700))
 		}
 	}
-	w := newWalk(base, "", nil)
+	w := newWalk(base, "", "", nil)
 	w.limit = 1000
 	if _, err := w.run(place{path: base, depth: 1}); err == nil || !strings.Contains(err.Error(), "too much") {
 		t.Errorf("got %v", err)
 	}
-	w = newWalk(base, "", nil)
+	w = newWalk(base, "", "", nil)
 	if _, err := w.run(place{path: base, depth: 1}); err != nil || w.entries.Load() != 60+2*60*20 {
 		t.Errorf("got %v after %d names", err, w.entries.Load())
 	}

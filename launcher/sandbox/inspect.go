@@ -42,7 +42,7 @@ func (f *Facts) Inspect() []Change {
 		if !root.Writable {
 			continue
 		}
-		found, err := root.names(f, nil)
+		found, err := root.names(f, f.globs)
 		again[root.Path] = found
 		for _, g := range found.gits {
 			judged[g.path] = true

@@ -17,12 +17,19 @@ const listBuffer = 32 << 10
 // good until visit returns. Raw, because a folder may hold hundreds of thousands of
 // files, of which hardly any is of interest: no text is made of the others, none is
 // asked about, and nothing is sorted.
-func list(dir string, buf []byte, visit func(name []byte, mode fs.FileMode, ino uint64)) error {
+func list(dir string, buf []byte, st *folderStat, visit func(name []byte, mode fs.FileMode, ino uint64)) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
 	defer unix.Close(fd)
+	if st != nil {
+		// Before the names: what comes later changes the time.
+		var s unix.Stat_t
+		if unix.Fstat(fd, &s) == nil {
+			*st = folderStat{dev: s.Dev, ino: s.Ino, sec: s.Ctim.Sec, nsec: s.Ctim.Nsec}
+		}
+	}
 	for {
 		n, err := unix.Getdents(fd, buf)
 		switch {

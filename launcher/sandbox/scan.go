@@ -44,18 +44,19 @@ const (
 // it reports as an error: a name that may be there and is not protected would be a
 // quietly weaker run. Folders of other users are left out: the run cannot read them
 // either, and cannot change that.
-func scan(root, home string, globs *globSet) (findings, error) {
-	return newWalk(root, home, globs).run(place{path: root, depth: 1, names: true})
+func scan(root, home, notes string, globs *globSet) (findings, error) {
+	return newWalk(root, home, notes, globs).run(place{path: root, depth: 1, names: true})
 }
 
 // scanState finds what stays protected inside a runner's state directory.
-func scanState(root, home string, globs *globSet) (findings, error) {
-	return newWalk(root, home, globs).run(place{path: root, depth: 1, state: true})
+func scanState(root, home, notes string, globs *globSet) (findings, error) {
+	return newWalk(root, home, notes, globs).run(place{path: root, depth: 1, state: true})
 }
 
 // scanner is what one worker of a walk has found.
 type scanner struct {
 	findings
+	walk       *walk
 	root, home string
 	globs      *globSet
 
@@ -65,6 +66,9 @@ type scanner struct {
 	dirs  []place // still to be searched
 	subs  []string
 	count int
+
+	missed  int // directories that were not as noted
+	devices map[uint64]bool
 }
 
 // place is a folder to be searched.
@@ -75,6 +79,9 @@ type place struct {
 	inGit  bool // below a .git
 	claude bool // it is a .claude whose names are looked for
 	state  bool // it is a runner's state directory
+
+	rec  int32      // its note of an earlier walk, or noRec
+	node *cacheNode // where its note is taken, or nil
 }
 
 func (s *scanner) add(path string, mode fs.FileMode, git string) {
@@ -128,9 +135,16 @@ func (s *scanner) dir(at place) {
 		s.tooDeep(at.path)
 		return
 	}
-	var marks int
+	if s.known(&at) {
+		return
+	}
+	var (
+		marks int
+		st    folderStat
+		begin = s.weight()
+	)
 	s.subs = s.subs[:0]
-	err := list(at.path, s.buf, func(name []byte, mode fs.FileMode, _ uint64) {
+	err := list(at.path, s.buf, &st, func(name []byte, mode fs.FileMode, _ uint64) {
 		s.count++
 		switch string(name) {
 		case "HEAD":
@@ -154,21 +168,39 @@ func (s *scanner) dir(at place) {
 	if isGit {
 		s.gitDir(gitDir{path: at.path, linked: isLinked(at.path), plain: !named && !at.inGit})
 	}
-	below := place{depth: at.depth + 1, names: at.names && at.depth < scanDepth && !named, inGit: at.inGit || named}
 	for _, name := range s.subs {
 		// Packages are searched for patterns: those are asked for by name.
-		if skippedDirs[name] && s.globs == nil || isGit && below.inGit && gitSkipped[name] {
+		if skippedDirs[name] && s.globs == nil || isGit && (at.inGit || named) && gitSkipped[name] {
 			continue
 		}
-		next := below
-		next.path = at.path + "/" + name
+		next := s.below(&at, name, named)
+		next.rec, next.node = s.noted(&at, name)
+		s.dirs = append(s.dirs, next)
+	}
+	if err == nil && !isGit && s.weight() == begin {
+		s.take(&at, &st)
+	}
+}
+
+// weight grows with everything that is found.
+func (s *scanner) weight() int {
+	return len(s.names) + len(s.globbed) + len(s.tops) + len(s.gits) + len(s.closed) + len(s.deep) + len(s.errs) + len(s.notes)
+}
+
+// below is a folder of at, which is a .git if named.
+func (s *scanner) below(at *place, name string, named bool) place {
+	next := place{
+		path: at.path + "/" + name, depth: at.depth + 1, inGit: at.inGit || named, rec: noRec,
+		names: at.names && at.depth < scanDepth && !named,
+	}
+	if at.names {
 		// Inside what is protected as a whole, or by names of its own, there may still
 		// be sockets.
 		lower := strings.ToLower(name)
-		next.claude = at.names && lower == ".claude"
+		next.claude = lower == ".claude"
 		next.names = next.names && !protectedDirs[lower] && !next.claude && !skippedDirs[name]
-		s.dirs = append(s.dirs, next)
 	}
+	return next
 }
 
 // entry looks at one name. It reports whether that is all about it.
@@ -180,13 +212,12 @@ func (s *scanner) entry(at place, name []byte, mode fs.FileMode) (done bool) {
 	}
 	if pattern := s.globs.match(s.root, at.path, name); pattern != "" {
 		s.globbed = append(s.globbed, found{path: at.path + "/" + string(name), mode: mode.Type(), pattern: pattern})
-		done = mode.IsDir()
 	}
 	if len(name) == 4 && name[0] == '.' && strings.EqualFold(string(name), ".git") {
 		path := at.path + "/" + string(name)
 		s.tops = append(s.tops, at.path)
 		if mode.IsDir() {
-			return done
+			return false
 		}
 		// A file or a link of that name says where the git directory is.
 		s.add(path, mode, "")
@@ -196,7 +227,7 @@ func (s *scanner) entry(at place, name []byte, mode fs.FileMode) (done bool) {
 		return true
 	}
 	if !at.names && !at.claude && !at.state {
-		return done
+		return false
 	}
 	text := string(name)
 	lower := strings.ToLower(text)
@@ -205,7 +236,7 @@ func (s *scanner) entry(at place, name []byte, mode fs.FileMode) (done bool) {
 		at.claude && protectedClaude[lower], at.state && settingsInside(text):
 		s.add(at.path+"/"+text, mode, "")
 	}
-	return done
+	return false
 }
 
 // gitDir notes a git directory and the names of the closed set that it has.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A walk goes once through everything below one root, and answers every question about
@@ -16,8 +17,16 @@ import (
 // part as soon as there is something to share.
 type walk struct {
 	root, home string
+	dir        string // where notes for later walks are; empty: nowhere
 	globs      *globSet
 	limit      int64
+
+	cache     *walkCache
+	cacheFile string
+	top       *cacheNode // of the notes that are taken
+	began     time.Time
+	small     bool          // take notes of small folders as well
+	later     time.Duration // how far the clock is taken to have gone on
 
 	entries atomic.Int64
 
@@ -33,13 +42,19 @@ type walk struct {
 // a folder that is smaller.
 const maxEntries = 20_000_000
 
+// folderStat is what tells one directory, and one content of it, from another.
+type folderStat struct {
+	dev, ino  uint64
+	sec, nsec int64
+}
+
 // share is from how many folders on a worker lets others take part.
 const share = 32
 
 var errTooLarge = errors.New("it holds too much to be searched")
 
-func newWalk(root, home string, globs *globSet) *walk {
-	w := &walk{root: root, home: home, globs: globs, limit: maxEntries}
+func newWalk(root, home, dir string, globs *globSet) *walk {
+	w := &walk{root: root, home: home, dir: dir, globs: globs, limit: maxEntries}
 	w.idle = sync.NewCond(&w.mu)
 	return w
 }
@@ -47,10 +62,12 @@ func newWalk(root, home string, globs *globSet) *walk {
 // run walks from one place, and puts together what the workers found, in an order that
 // does not depend on them.
 func (w *walk) run(from place) (findings, error) {
+	w.openCache(&from)
 	s := w.worker()
 	s.dirs = append(s.dirs, from)
 	w.work(s)
 	w.wg.Wait()
+	w.closeCache()
 	for _, other := range w.workers[1:] {
 		s.merge(other)
 	}
@@ -70,7 +87,7 @@ func (w *walk) run(from place) (findings, error) {
 
 // worker makes one more; it counts as busy.
 func (w *walk) worker() *scanner {
-	s := &scanner{root: w.root, home: w.home, globs: w.globs, buf: make([]byte, listBuffer)}
+	s := &scanner{walk: w, root: w.root, home: w.home, globs: w.globs, buf: make([]byte, listBuffer)}
 	s.referenced = map[string]bool{}
 	w.workers = append(w.workers, s)
 	w.busy++

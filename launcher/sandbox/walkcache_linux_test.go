@@ -1,0 +1,167 @@
+package sandbox
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// notedWalk walks with notes of whatever size. A time of change cannot be set, but what a
+// walk takes for now can.
+func notedWalk(tb testing.TB, root, notes string, globs *globSet, later time.Duration) (findings, *walk) {
+	tb.Helper()
+	w := newWalk(root, "", notes, globs)
+	w.small = true
+	w.later = later
+	found, err := w.run(place{path: root, depth: 1, names: true})
+	must(tb, err)
+	return found, w
+}
+
+// Whatever happens to a folder between two walks, the second finds with its notes what
+// it would find without.
+func TestNotesAreNeverWrong(t *testing.T) {
+	globs, err := parseGlobs([]string{"**/*.pem", "a/*/b/*"})
+	must(t, err)
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 1))
+	root, notes := tempDir(t), tempDir(t)
+	names := []string{"a", "b", "c", "d", ".git", "HEAD", "objects", "refs", ".claude", "hooks", "node_modules", ".vscode"}
+	files := []string{"x", "k.pem", ".env", ".npmrc", ".git", "HEAD", "commondir", "settings.json", ".bashrc"}
+	dirs := func() (out []string) {
+		must(t, filepath.WalkDir(root, func(path string, e os.DirEntry, _ error) error {
+			if e.IsDir() {
+				out = append(out, path)
+			}
+			return nil
+		}))
+		return out
+	}
+	pick := func(of []string) string { return of[random.IntN(len(of))] }
+	for i := range 30 {
+		must(t, os.MkdirAll(fmt.Sprintf("%s/p%d/q/r%d", root, i%5, i), 0o700))
+	}
+	hits := 0
+	for round := range 120 {
+		all := dirs()
+		for range 1 + random.IntN(4) {
+			in := pick(all)
+			switch random.IntN(9) {
+			case 0, 1, 2:
+				_ = os.MkdirAll(filepath.Join(in, pick(names), pick(names)), 0o700)
+			case 3, 4:
+				_ = os.WriteFile(filepath.Join(in, pick(files)), []byte("gitdir: x\n"), 0o600)
+			case 5:
+				_ = os.Rename(in, filepath.Join(pick(all), pick(names)))
+			case 6:
+				_ = unix.Renameat2(unix.AT_FDCWD, in, unix.AT_FDCWD, pick(all), unix.RENAME_EXCHANGE)
+			case 7:
+				if in != root && random.IntN(3) == 0 {
+					must(t, os.RemoveAll(in))
+				}
+			case 8:
+				_ = os.Symlink(pick(all), filepath.Join(in, pick(append(files, names...))))
+			}
+			// A time that is set is not believed.
+			_ = os.Chtimes(in, stamp, stamp)
+			all = dirs()
+		}
+		got, w := notedWalk(t, root, notes, globs, time.Minute)
+		want, _ := notedWalk(t, root, "", globs, 0)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed %d, round %d: with notes\n%+v\nwithout\n%+v", seed, round, got, want)
+		}
+		if w.cache != nil {
+			for _, s := range w.workers {
+				hits += len(w.cache.recs) - s.missed
+			}
+		}
+		if round%7 == 0 { // as after many changes
+			_ = os.Remove(w.cacheFile)
+		}
+		// The clock of a file system ticks; two changes in one tick are what settled is for.
+		time.Sleep(12 * time.Millisecond)
+	}
+	if hits < 100 {
+		t.Errorf("only %d directories were as noted: this test shows nothing", hits)
+	}
+}
+
+// What changed a moment ago is not noted: its next change might not show.
+func TestNotesOfFreshFolders(t *testing.T) {
+	root, notes := tempDir(t), tempDir(t)
+	must(t, os.MkdirAll(root+"/a/b", 0o700))
+	_, first := notedWalk(t, root, notes, nil, 0)
+	_, second := notedWalk(t, root, notes, nil, 0)
+	if first.top == nil || second.cache == nil || second.workers[0].missed != 3 {
+		t.Errorf("%+v", second)
+	}
+	_, _ = notedWalk(t, root, tempDir(t), nil, time.Minute)
+	again := tempDir(t)
+	_, _ = notedWalk(t, root, again, nil, time.Minute)
+	if _, w := notedWalk(t, root, again, nil, 0); w.workers[0].missed != 0 {
+		t.Errorf("%d of settled folders are not noted", w.workers[0].missed)
+	}
+}
+
+// Other patterns, other notes; damaged ones are none; there are never many.
+func TestNotesAreKeptApart(t *testing.T) {
+	root, notes := tempDir(t), tempDir(t)
+	write(t, root+"/s/k.pem", "")
+	write(t, root+"/s/k.key", "")
+	ln, err := net.Listen("unix", "@notes-"+filepath.Base(root))
+	must(t, err)
+	defer ln.Close()
+	for i := range 2 * cacheFiles {
+		globs, err := parseGlobs([]string{fmt.Sprintf("**/*.%d", i)})
+		must(t, err)
+		notedWalk(t, root, notes, globs, time.Minute)
+	}
+	pem, err := parseGlobs([]string{"**/*.pem"})
+	must(t, err)
+	for range 2 {
+		if found, _ := notedWalk(t, root, notes, pem, time.Minute); len(found.globbed) != 1 || found.globbed[0].path != root+"/s/k.pem" {
+			t.Errorf("found %+v", found.globbed)
+		}
+	}
+	left, _ := filepath.Glob(notes + "/.*")
+	if len(left) == 0 || len(left) > cacheFiles {
+		t.Errorf("%d files of notes", len(left))
+	}
+	_, w := notedWalk(t, root, notes, pem, time.Minute)
+	data, err := os.ReadFile(w.cacheFile)
+	must(t, err)
+	for n := range data {
+		if decodeCache(data[:n]) != nil {
+			t.Errorf("the first %d of %d bytes are taken", n, len(data))
+		}
+	}
+	write(t, w.cacheFile, "nonsense")
+	if found, w := notedWalk(t, root, notes, pem, time.Minute); len(found.globbed) != 1 || w.cache != nil {
+		t.Errorf("found %+v with damaged notes", found.globbed)
+	}
+}
+
+func FuzzDecodeCache(f *testing.F) {
+	top := &cacheNode{children: []*cacheNode{{cacheRec: cacheRec{dev: 1, ino: 2, sec: 3, nsec: 4, context: 5, name: "a"}}, {cacheRec: cacheRec{name: "b"}}}}
+	f.Add(encodeCache(top))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c := decodeCache(data)
+		if c == nil {
+			return
+		}
+		// Every place leads to later ones, and so to an end.
+		for i, r := range c.recs {
+			if int(r.first) <= i || int(r.first+r.many) > len(c.recs) {
+				t.Fatalf("note %d leads to %d, %d", i, r.first, r.many)
+			}
+		}
+	})
+}
