@@ -5,7 +5,7 @@ GO ?= go
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 
-.PHONY: all build demo test lint fuzz bench clean
+.PHONY: all build demo test clients lint fuzz bench clean
 
 all: build
 
@@ -23,6 +23,10 @@ test: ## everything, under the race detector
 	$(GO) vet ./...
 	$(GO) test -race -timeout 20m ./...
 	$(GO) test -run Memory ./gitgw # which the race detector would multiply
+
+clients: ## every client in a real run, after installing those that are missing
+	@integration/clients/install
+	POSTERN_CLIENTS=all $(GO) test -v -count=1 ./integration/clients
 
 lint:
 	$(LINT) run ./...

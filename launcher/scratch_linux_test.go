@@ -66,7 +66,7 @@ func TestNoSecretsInside(t *testing.T) {
 	if got.code != 0 || !strings.Contains(got.stdout, "FOO_TOKEN=host-secret") {
 		t.Errorf("strip: %+v", got)
 	}
-	for _, line := range strings.Split(got.stdout, "\n") {
+	for line := range strings.SplitSeq(got.stdout, "\n") {
 		name, value, _ := strings.Cut(line, "=")
 		if strings.Contains(value, "host-secret") && name != "FOO_TOKEN" && name != "AWS_SECRET_ACCESS_KEY" || name == "TICKETING_API_KEY" {
 			t.Errorf("strip: %s", line)
