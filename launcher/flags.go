@@ -13,6 +13,7 @@ import (
 	"postern/caddy-modules/session/lease"
 	"postern/launcher/ports"
 	"postern/launcher/sandbox"
+	"postern/launcher/tty"
 )
 
 const runUsage = `postern run runs a command in a sandbox whose only way out is the appliance.
@@ -28,6 +29,9 @@ Unix sockets are refused (EAFNOSUPPORT), connected pairs excepted: whoever liste
 in a folder of the run is outside the sandbox. A database or a language server that needs
 one of its own wants --unix-sockets.
 
+At a terminal CMD has one of its own: keys, signals and job control work as usual, and it
+cannot type into yours. Where stdin or stdout is no terminal, it has the streams given.
+
 It ends with CMD's status, 128+n when signal n killed it, 126 or 127 when it could not
 be run, and 125 when nothing was started; the reason is then on stderr, in brackets.
 
@@ -38,7 +42,7 @@ Flags are also read from POSTERN_NAME and from
   %s
 whose keys are: policy repo agent workspace link allow network mode bind protect hide
 publish host_port nested_sandbox unix_sockets environment (allow, strip) env all_proxy (http, socks, off) git_name
-git_email git_hooks quiet; and for macOS mac_home (wide, narrow) mac_dns (off, system)
+git_email git_hooks tty quiet; and for macOS mac_home (wide, narrow) mac_dns (off, system)
 mac_open exec_grant exec_deny. A flag wins over the environment, that over the file; lists
 add up.
 `
@@ -96,6 +100,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		workspace = fs.String("workspace", "", "`NAME` of the workspace, for audit records")
 		nested    = fs.Bool("nested-sandbox", false, "let CMD bring a sandbox of its own (leaves user namespaces open)")
 		unixSocks = fs.Bool("unix-sockets", false, "let CMD make Unix sockets (it can then reach any that is made in its folders later)")
+		terminal  = fs.String("tty", "", "`WHEN` CMD gets a terminal of its own: auto (where you are at one), on or off")
 		quiet     = fs.BoolP("quiet", "q", false, "no warnings and no summary of refusals")
 		summary   = fs.String("summary", "", "write what was denied as JSON to `FILE`, or to fd:N, when the run has ended")
 		help      = fs.BoolP("help", "h", false, "print this")
@@ -132,6 +137,14 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		if s.Mode, err = sandbox.ParseMode(*mode); err != nil {
 			return nil, usageError(err)
 		}
+	}
+	if fs.Changed("tty") {
+		if s.TTY, err = tty.ParseMode(*terminal); err != nil {
+			return nil, usageError(err)
+		}
+	}
+	if s.TTY == tty.On && !sandbox.Terminals {
+		return nil, usageError(errors.New("--tty on: a command has no terminal of its own on this system"))
 	}
 	if fs.Changed("network") {
 		if s.Network, err = parseOnOff(*network); err != nil {

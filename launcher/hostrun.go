@@ -235,7 +235,7 @@ func (h *hostRun) attend(p process, k *keeper, lent *lease.Lease) (sandbox.Statu
 			return
 		}
 		_ = p.Signal(sig, group)
-	})
+	}, nil)
 
 	status, err := p.Wait()
 	cause := stop.ended()

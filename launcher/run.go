@@ -40,6 +40,7 @@ func runMain(args []string, stdout, stderr io.Writer) int {
 	defer signals.stop()
 	defer r.summary.close()
 	l := &launch{request: r, say: &talker{w: stderr, quiet: r.Quiet}, signals: signals, options: starting}
+	defer l.openTerminal()()
 	code, err := l.run()
 	if err != nil {
 		if exec, ok := errors.AsType[*sandbox.ExecError](err); ok {
@@ -187,7 +188,7 @@ func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, 
 	ctx, cancel := context.WithCancel(context.Background())
 	var kept sync.WaitGroup
 	kept.Go(func() { k.keep(ctx, lent) })
-	l.signals.forward(func(sig syscall.Signal, group bool) { _ = p.Signal(sig, group) })
+	l.signals.forward(func(sig syscall.Signal, group bool) { _ = p.Signal(sig, group) }, p.Pause)
 	stop := p.Facts().Watch(func(c sandbox.Change) { l.say.change(c) })
 
 	status, err := p.Wait()

@@ -14,6 +14,7 @@ import (
 
 	"postern/launcher/environ"
 	"postern/launcher/sandbox"
+	"postern/launcher/tty"
 )
 
 // settings are what a run is asked to be. They come from, the first that says
@@ -44,6 +45,7 @@ type settings struct {
 
 	GitName, GitEmail string
 	GitHooks          bool
+	TTY               tty.Mode
 	Quiet             bool
 }
 
@@ -51,7 +53,7 @@ type settings struct {
 // for the appliance reads that too and nothing else.
 var known = []string{
 	"policy", "repo", "agent", "workspace", "link", "allow", "network", "mode", "bind", "protect", "hide", "publish", "host_port", "nested_sandbox", "unix_sockets",
-	"environment", "env", "all_proxy", "mac_home", "mac_dns", "mac_open", "exec_grant", "exec_deny", "git_name", "git_email", "git_hooks", "quiet",
+	"environment", "env", "all_proxy", "mac_home", "mac_dns", "mac_open", "exec_grant", "exec_deny", "git_name", "git_email", "git_hooks", "tty", "quiet",
 }
 
 // settingsFile is where the settings are: $XDG_CONFIG_HOME/postern/launcher.yaml.
@@ -102,6 +104,9 @@ func loadSettings(path string) (*settings, error) {
 	}
 	if s.AllProxy, err = environ.ParseAllProxy(r.text("all_proxy")); err != nil {
 		r.fail("all_proxy", err)
+	}
+	if s.TTY, err = tty.ParseMode(r.text("tty")); err != nil {
+		r.fail("tty", err)
 	}
 	switch m := environ.Mode(r.text("environment")); m {
 	case "":

@@ -9,6 +9,7 @@ import (
 
 	"postern/launcher/environ"
 	"postern/launcher/sandbox"
+	"postern/launcher/tty"
 )
 
 // settingsOf writes a settings file and loads it.
@@ -194,5 +195,17 @@ func TestParseOnOff(t *testing.T) {
 		if got, err := parseOnOff(text); err == nil {
 			t.Errorf("%q is %t", text, got)
 		}
+	}
+}
+
+// Of a terminal, on and off are what YAML reads as true and false.
+func TestSettingTTY(t *testing.T) {
+	for text, want := range map[string]tty.Mode{"": tty.Auto, "tty: auto": tty.Auto, "tty: on": tty.On, "tty: off": tty.Off, "tty: 'off'": tty.Off} {
+		if s, err := settingsOf(t, text+"\n"); err != nil || s.TTY != want {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := settingsOf(t, "tty: sometimes\n"); err == nil || !strings.Contains(err.Error(), "auto, on or off") {
+		t.Errorf("got %v", err)
 	}
 }

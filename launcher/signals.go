@@ -19,6 +19,7 @@ var forwarded = map[syscall.Signal]bool{
 	syscall.SIGUSR1:  false,
 	syscall.SIGUSR2:  false,
 	syscall.SIGCONT:  true,
+	syscall.SIGTSTP:  true,
 }
 
 // signals catches what is for the command. Until the command runs, the first one
@@ -32,12 +33,20 @@ type signals struct {
 	sig    syscall.Signal // the first that came before the command ran
 	cancel context.CancelFunc
 	to     func(syscall.Signal, bool)
+	pause  func()
+	ready  chan struct{} // closed when there is a command to forward to
+
+	stops sync.Mutex    // one stop at a time
+	turn  chan struct{} // closed when this process is continued; guarded by mu
 }
 
 // catchSignals begins to catch signals. What comes before context returns ends the
 // process as it would any other: it has started nothing.
 func catchSignals() *signals {
-	s := &signals{ch: make(chan os.Signal, 16), armed: make(chan struct{}), done: make(chan struct{})}
+	s := &signals{
+		ch: make(chan os.Signal, 16), armed: make(chan struct{}), done: make(chan struct{}),
+		ready: make(chan struct{}), turn: make(chan struct{}),
+	}
 	// Each costs a turn of another thread, during which there is other work.
 	s.ended.Go(func() {
 		s.arm()
@@ -86,16 +95,25 @@ func (s *signals) take(sig syscall.Signal) {
 	}
 	s.mu.Lock()
 	to, cancel := s.to, s.cancel
-	ends := sig != syscall.SIGWINCH && sig != syscall.SIGCONT
+	ends := sig != syscall.SIGWINCH && sig != syscall.SIGCONT && sig != syscall.SIGTSTP
+	turn := s.turn
 	if to == nil && ends && s.sig == 0 {
 		s.sig = sig
 	}
 	s.mu.Unlock()
 	switch {
+	case sig == syscall.SIGTSTP:
+		s.ended.Go(func() { s.stopAll(turn) })
 	case to != nil:
 		to(sig, forwarded[sig])
 	case ends && cancel != nil:
 		cancel()
+	}
+	if sig == syscall.SIGCONT {
+		s.mu.Lock()
+		close(s.turn)
+		s.turn = make(chan struct{})
+		s.mu.Unlock()
 	}
 }
 
@@ -113,10 +131,12 @@ func (s *signals) context() (context.Context, context.CancelFunc) {
 }
 
 // forward sends what comes from now on to the command, and what came too late to
-// stop its start.
-func (s *signals) forward(to func(sig syscall.Signal, group bool)) {
+// stop its start. Before this process is stopped, pause is called, unless
+// it is nil.
+func (s *signals) forward(to func(sig syscall.Signal, group bool), pause func()) {
 	s.mu.Lock()
-	s.to = to
+	s.to, s.pause = to, pause
+	close(s.ready)
 	late := s.sig
 	s.mu.Unlock()
 	if late != 0 {

@@ -21,7 +21,7 @@ func TestThreeBackends(t *testing.T) {
 // SPEC 2, 3, 4.
 func TestParseName(t *testing.T) {
 	for name, want := range map[string]Backend{
-		"": None, "auto": None, "NATIVE": None, "Native": None, "Docker": None, "DOCKER": None, " native": None, "native\n": None, "vm": None,
+		"": None, "auto": None, "NATIVE": None, "Native": None, "Docker": None, "DOCKER": None, "native\n": None, "\tnative": None, "vm": None,
 		"docker": Native, "native": Native, "microvm": MicroVM, "none": None,
 	} {
 		if got := ParseName(name); got != want {

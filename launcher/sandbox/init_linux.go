@@ -78,6 +78,9 @@ type initial struct {
 
 	mu  sync.Mutex // guards pid against being signalled after it was reaped
 	pid int        // the command; 0 before and after
+
+	tty  *pseudo // the command's pseudo-terminal; nil: it has none
+	turn uint64  // of the command, as the launcher counts them; guarded by mu
 }
 
 func (in *initial) send(m *message, fds ...int) error {
@@ -155,7 +158,7 @@ func (in *initial) run() error {
 	if failed := in.start(m); failed != nil {
 		return in.send(failed)
 	}
-	if err := in.send(&message{Type: msgStarted}); err != nil {
+	if err := in.started(); err != nil {
 		return err
 	}
 	go in.obey()
@@ -181,7 +184,12 @@ func (in *initial) start(m *message) *message {
 	if err := os.Chdir(string(m.Dir)); err != nil {
 		return &message{Type: msgFailed, Code: ExitRefused, Reason: ReasonDir, Detail: err.Error()}
 	}
-	pid, err := spawn(argv, env)
+	if m.TTY != nil {
+		if in.tty, err = openPseudo(m.TTY); err != nil {
+			return &message{Type: msgFailed, Code: ExitRefused, Reason: ReasonTerminal, Detail: err.Error()}
+		}
+	}
+	pid, err := spawn(argv, env, in.tty.standard(m.TTY))
 	if err != nil {
 		code := exitNotExecutable
 		if errors.Is(err, unix.ENOENT) {
@@ -190,6 +198,7 @@ func (in *initial) start(m *message) *message {
 		return &message{Type: msgFailed, Code: code, Detail: err.Error()}
 	}
 	in.pid = pid // nobody else looks yet
+	in.tty.foreground(pid)
 	return nil
 }
 
@@ -219,14 +228,14 @@ func (e *expect) check() error {
 // spawn starts the command in a process group of its own, with the caller's standard
 // descriptors. A script without an interpreter line goes to the shell, as execvp
 // does it.
-func spawn(argv, env []string) (int, error) {
+func spawn(argv, env []string, standard []uintptr) (int, error) {
 	exe, err := lookPath(argv[0], env)
 	if err != nil {
 		return 0, err
 	}
 	attr := &syscall.ProcAttr{
 		Env:   env,
-		Files: []uintptr{0, 1, fdStderr},
+		Files: standard,
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	}
 	pid, err := syscall.ForkExec(exe, argv, attr)
@@ -249,42 +258,51 @@ func (in *initial) obey() {
 			syscall.Exit(128 + int(unix.SIGKILL))
 		}
 		if m.Type == msgSignal {
-			in.signal(syscall.Signal(m.Signal), m.Group)
+			in.signal(syscall.Signal(m.Signal), m.Group, m.ID)
 		}
 	}
 }
 
-func (in *initial) signal(sig syscall.Signal, group bool) {
+func (in *initial) signal(sig syscall.Signal, group bool, turn uint64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.pid == 0 {
-		return
+	in.turn = max(in.turn, turn)
+	switch {
+	case in.pid == 0:
+	case group:
+		for _, pid := range in.tty.groups(sig, in.pid) {
+			_ = unix.Kill(-pid, sig)
+		}
+	default:
+		_ = unix.Kill(in.pid, sig)
 	}
-	to := in.pid
-	if group {
-		to = -to
-	}
-	_ = unix.Kill(to, sig)
 }
 
 // reap waits for every child of the sandbox, its orphans included, until the command
 // has ended. What still runs then ends with PID 1.
 func (in *initial) reap() error {
+	stops := in.tty.stops()
 	for {
 		var status unix.WaitStatus
 		var info unix.Siginfo
 		// Looked at first and reaped under the lock, so that a signal on its way
 		// cannot meet another process of the same number.
-		if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil && !errors.Is(err, unix.EINTR) {
+		if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|stops, nil); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("wait: %w", err)
 		}
 		in.mu.Lock()
-		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
-		ended := err == nil && pid == in.pid && pid != 0
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG|stops, nil)
+		ours := err == nil && pid == in.pid && pid != 0
+		ended, turn := ours && !status.Stopped(), in.turn
 		if ended {
 			in.pid = 0
 		}
 		in.mu.Unlock()
+		if ours && !ended {
+			if err := in.send(&message{Type: msgStopped, ID: turn}); err != nil {
+				return err
+			}
+		}
 		if ended {
 			m := &message{Type: msgExit, Code: status.ExitStatus()}
 			if status.Signaled() {

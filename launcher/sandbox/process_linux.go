@@ -41,7 +41,7 @@ func (p *Process) Exec(c Command) error {
 	if err != nil {
 		return fmt.Errorf("run command: %w", err)
 	}
-	start := &message{Type: msgStart, Argv: argv, Env: env, Dir: []byte(c.Dir), Verify: expectations(p.facts, p.plan)}
+	start := &message{Type: msgStart, Argv: argv, Env: env, Dir: []byte(c.Dir), Verify: expectations(p.facts, p.plan), TTY: p.term.asked()}
 	if err := p.send(start, maxStart); err != nil {
 		return &Refusal{Reason: ReasonStart, Detail: "cannot hand over the command", Err: err}
 	}
@@ -51,7 +51,7 @@ func (p *Process) Exec(c Command) error {
 		<-p.ended
 		return &Refusal{Reason: ReasonStart, Detail: "the sandbox ended before the command ran: " + lastLine(p.stderr.String())}
 	case m.Type == msgStarted:
-		return nil
+		return p.term.start(func() { _ = p.Signal(syscall.SIGHUP, true) })
 	case m.Type == msgFailed && m.Reason != "":
 		return &Refusal{Reason: m.Reason, Detail: m.Detail}
 	case m.Type == msgFailed:
@@ -86,9 +86,26 @@ func expectations(f *Facts, plan []Mount) []expect {
 }
 
 // Signal sends a signal to the command, or to its whole process group, as a terminal
-// does.
+// does. At a pseudo-terminal, SIGWINCH gives it the size of the caller's instead, and
+// SIGCONT takes the caller's terminal again, after Pause.
 func (p *Process) Signal(sig syscall.Signal, group bool) error {
-	return p.send(&message{Type: msgSignal, Signal: int(sig), Group: group}, maxInside)
+	m := &message{Type: msgSignal, Signal: int(sig), Group: group}
+	switch {
+	case p.term == nil:
+	case sig == syscall.SIGWINCH:
+		p.term.resize()
+		return nil
+	case sig == syscall.SIGCONT:
+		m.ID = p.term.resume()
+	}
+	return p.send(m, maxInside)
+}
+
+// Pause gives the caller's terminal its own modes back, until the command is continued.
+func (p *Process) Pause() {
+	if p.term != nil {
+		p.term.pause(p.term.turn.Load())
+	}
 }
 
 // Wait waits for the command to end and for everything of the sandbox to be gone.
@@ -98,6 +115,9 @@ func (p *Process) Wait() (Status, error) {
 	for m := range p.messages {
 		if m.Type == msgExit && !told {
 			status, told = Status{Code: m.Code & 0xff, Signal: syscall.Signal(m.Signal & 0x7f)}, true
+		}
+		if m.Type == msgStopped {
+			p.term.stop(m.ID)
 		}
 	}
 	select {
@@ -146,7 +166,7 @@ func (p *Process) close() error {
 		_ = p.git.Close()
 	}
 	p.stderr.close()
-	err := p.stdio.wait()
+	err := errors.Join(p.term.finish(), p.stdio.wait())
 	p.placed.remove()
 	return err
 }

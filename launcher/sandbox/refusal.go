@@ -32,6 +32,7 @@ const (
 	ReasonStart      Reason = "start_failed"      // bubblewrap failed in a way we do not know
 	ReasonChanged    Reason = "mounts_changed"    // the view is not the one that was planned
 	ReasonProtocol   Reason = "protocol_violated" // the inside of the sandbox spoke nonsense
+	ReasonTerminal   Reason = "tty_unavailable"   // no pseudo-terminal can be made inside
 )
 
 // Reasons of the request.

@@ -27,6 +27,7 @@ type Process struct {
 	placed *placed
 	stderr *tail
 	stdio  *stdio
+	term   *terminal // nil: the command is at the caller's own streams
 
 	write    sync.Mutex // one message at a time
 	messages chan *message
@@ -139,7 +140,12 @@ func (p *Process) launch(bwrap string, o Options) error {
 		return err
 	}
 	defer theirs.Close()
-	if p.stdio, err = relayed(o.standard(), o.Observe); err != nil {
+	given := o.standard()
+	if p.term, err = newTerminal(o, &given); err != nil {
+		return err
+	}
+	defer p.term.started()
+	if p.stdio, err = relayed(given, o.Observe); err != nil {
 		return err
 	}
 	p.plan = Plan(p.facts)
@@ -214,6 +220,10 @@ func (p *Process) listen() {
 		case m.Type == msgSocket:
 			p.sockets.answer(m, fds.take())
 			continue
+		case m.Type == msgStarted && p.term != nil && p.term.master == nil:
+			if err = p.term.take(fds.take()); err != nil {
+				m = &message{Type: msgFailed, Reason: ReasonProtocol, Detail: err.Error()}
+			}
 		case m.Type == msgListeners && p.pair.HTTP == nil:
 			if p.pair, err = fds.pair(); err != nil {
 				m = &message{Type: msgFailed, Reason: ReasonProtocol, Detail: err.Error()}
@@ -300,6 +310,7 @@ func (p *Process) release() {
 	if p.stderr != nil {
 		p.stderr.close()
 	}
+	_ = p.term.finish()
 	_ = p.stdio.wait()
 	p.placed.remove() // nothing runs any more that it could keep from anything
 }

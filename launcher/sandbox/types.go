@@ -4,6 +4,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"postern/launcher/tty"
 )
 
 // InitCommand is the first argument under which main must call Init.
@@ -35,7 +37,8 @@ type Options struct {
 	// Observe, if not nil, is called with each piece of what the command writes to its
 	// stderr (and stdout, where both are one), after the piece was written on. It must
 	// not keep the piece. A pipe or socket is then relayed as well, so that there is
-	// something to look at; a terminal is handed on and never looked at.
+	// something to look at; a terminal is handed on and never looked at, unless the command
+	// has one of its own: then it is called with all that is printed there.
 	Observe func([]byte)
 
 	// Program is what Exec will be asked to run. On macOS, where nothing in a writable
@@ -50,6 +53,16 @@ type Options struct {
 
 	// Low are sockets that the sandbox has beside the listeners, see Process.Low.
 	Low []LowPort
+
+	// Terminal, if not nil, has the command run at a pseudo-terminal of its own, which is
+	// joined to Stdin and Stdout, and to Stderr where that is a terminal: it is the
+	// terminal, if any, that those are.
+	Terminal *tty.Caller
+
+	// Stopped is called when the command at that pseudo-terminal was stopped, by Ctrl-Z
+	// or by itself, and the caller's terminal is its own again. It returns when the
+	// command was continued, by Signal; still says whether that has yet to happen.
+	Stopped func(still func() bool)
 
 	// Timeout bounds the start, until the sandbox stands; zero means 10 s.
 	Timeout time.Duration

@@ -8,6 +8,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"postern/launcher/tty"
 )
 
 // Messages between the launcher and the inside of the sandbox. Each is a big-endian
@@ -21,6 +25,7 @@ import (
 //	launcher signal     as often as needed
 //	launcher socket     from ready on, as often as needed
 //	inside   socket     + 1 descriptor, or Code: the error number
+//	inside   stopped    the command was stopped at its terminal, as often as that happens
 //	inside   exit       the last
 //
 // What comes from inside is not to be trusted: the command cannot reach the socket
@@ -30,16 +35,18 @@ type message struct {
 	Type string `json:"type"`
 
 	// start; texts are bytes, for neither paths nor arguments need be UTF-8
-	Argv   []byte   `json:"argv,omitempty"` // packed
-	Env    []byte   `json:"env,omitempty"`  // packed
-	Dir    []byte   `json:"dir,omitempty"`
-	Verify []expect `json:"verify,omitempty"`
+	Argv   []byte    `json:"argv,omitempty"` // packed
+	Env    []byte    `json:"env,omitempty"`  // packed
+	Dir    []byte    `json:"dir,omitempty"`
+	Verify []expect  `json:"verify,omitempty"`
+	TTY    *ttyStart `json:"tty,omitempty"` // started then brings a descriptor: the pseudo-terminal
 
 	// signal
 	Signal int  `json:"signal,omitempty"` // also of exit: what killed the command
 	Group  bool `json:"group,omitempty"`  // the whole process group, as a terminal does
 
-	// socket: which answer belongs to which request
+	// socket: which answer belongs to which request; signal, stopped: which turn of the
+	// command, of those that a stop divides
 	ID   uint64 `json:"id,omitempty"`
 	IPv6 bool   `json:"ipv6,omitempty"`
 
@@ -61,7 +68,15 @@ const (
 	msgSignal    = "signal"
 	msgExit      = "exit"
 	msgSocket    = "socket"
+	msgStopped   = "stopped"
 )
+
+// ttyStart asks for a pseudo-terminal.
+type ttyStart struct {
+	Size   tty.Size      `json:"size"`
+	Modes  *unix.Termios `json:"modes,omitempty"`  // of the caller's terminal; nil: the kernel's
+	Stderr bool          `json:"stderr,omitempty"` // the command's stderr is the terminal, too
+}
 
 // expect is what the inside checks about one path before anything runs.
 type expect struct {
