@@ -41,6 +41,9 @@ func startChild(cmd *exec.Cmd, std [3]*os.File) (*child, error) {
 	return &child{pid: pid}, nil
 }
 
+// PID is bubblewrap's, which stands for the sandbox among the processes of the host.
+func (p *Process) PID() int { return p.child.pid }
+
 // wait waits for its end and returns its status, as a shell reports it.
 func (c *child) wait() int {
 	for {

@@ -28,9 +28,9 @@
 // reaper runs without the seccomp filter and may be traced by the command: a way
 // past the filter. Init is filtered like everything else and not traceable.
 //
-// Listeners and readiness are separate messages of that socket. That is what lets a
-// first stage, which owns the network namespace and may bind ports below 1024, make
-// the listeners before the full sandbox exists, without any other change.
+// Init also hands out bare sockets of the new network, on request. The launcher binds
+// or connects them: it owns the user namespace, and with it every capability over that
+// network, ports below 1024 included, while nobody inside has any.
 //
 // What cannot be had is refused with a Refusal that names its reason; nothing is
 // ever started with less than what was asked for.

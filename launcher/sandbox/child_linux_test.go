@@ -1,6 +1,9 @@
 package sandbox
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // No signal from inside ends PID 1, and the run with it: those that Go dies of by itself
 // are the kernel's to drop, and nobody can send what cannot be caught.
@@ -19,6 +22,9 @@ func TestSignalsDoNotEndPID1(t *testing.T) {
 // The child that is gone is not signalled: its number may be another process's.
 func TestChildIsNotKilledTwice(t *testing.T) {
 	p, _ := standing(t)
+	if name := read(t, fmt.Sprintf("/proc/%d/comm", p.PID())); name != "bwrap\n" {
+		t.Errorf("the process is %q", name)
+	}
 	execute(t, p, "/bin/true")
 	if status, err := p.Wait(); err != nil || status.Code != 0 {
 		t.Fatalf("%+v, %v", status, err)
