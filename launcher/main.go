@@ -36,6 +36,7 @@ const usage = `postern runs a command in a sandbox whose only way out is the app
   postern run [FLAG]… -- CMD [ARG]…    run CMD in a sandbox
   postern exec --spec FILE -- CMD …    run CMD as a host's spec says, and tell the host by events
   postern doctor                       try the sandbox, say what is in its way
+  postern probe                        say what sandbox this system offers, without an appliance
   postern connect HOST PORT            inside a run: reach HOST through its SOCKS proxy
   postern version                      print the version
 
@@ -60,6 +61,8 @@ func dispatch(args []string, stdout, stderr io.Writer) int {
 		return runMain(args, stdout, stderr)
 	case "exec":
 		return execMain(args, stdout, stderr)
+	case "probe":
+		return probeMain(args, stdout, stderr)
 	case "doctor":
 		return doctorMain(args, stdout, stderr)
 	case "version", "--version":

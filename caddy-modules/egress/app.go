@@ -73,12 +73,17 @@ type App struct {
 	// `off` does not look. Default: `enforce`.
 	SNI string `json:"sni,omitempty"`
 
+	// What programs that run agents are told of this host's sandbox. Default: what a
+	// probe finds.
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
+
 	ctx    caddy.Context
 	log    *slog.Logger
 	events *caddyevents.App
 
 	registry *session.Registry
 	ledger   *mint.Ledger
+	probing  *probing
 	guard    *dnsguard.Guard
 	gen      *session.Generation
 
@@ -118,7 +123,7 @@ func (app *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	app.registry, app.ledger = process.Registry, process.ledger
+	app.registry, app.ledger, app.probing = process.Registry, process.ledger, process.probing
 	app.gen, err = app.generation()
 	return err
 }
@@ -148,6 +153,7 @@ func (app *App) Start() error {
 	if err := app.registry.Listen(); err != nil {
 		return fmt.Errorf("open the appliance's sockets: %w", err)
 	}
+	app.probing.start(app.Sandbox, app.registry, app.log)
 	return nil
 }
 
@@ -206,6 +212,9 @@ func (app *App) generation() (*session.Generation, error) {
 		return nil, err
 	}
 	if err := app.Timeouts.validate(); err != nil {
+		return nil, err
+	}
+	if err := app.Sandbox.validate(); err != nil {
 		return nil, err
 	}
 	if app.guard, err = app.DNS.guard(); err != nil {

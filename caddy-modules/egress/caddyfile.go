@@ -52,6 +52,9 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 //			header|hello|dial|idle|total DURATION
 //		}
 //		sni enforce|log|off
+//		sandbox on|off [{
+//			launcher PATH
+//		}]
 //	}
 //
 // A block of rules has one rule a line, HOST [PORT…] [private] [tcp], which is
@@ -128,6 +131,8 @@ func (p *parser) option() error {
 	case "timeouts":
 		p.app.Timeouts = new(Timeouts)
 		return p.need(name, p.timeoutsLine)
+	case "sandbox":
+		return p.sandbox()
 	case "sni":
 		if !p.AllArgs(&p.app.SNI) {
 			return p.ArgErr()

@@ -23,13 +23,15 @@ const poolKey = "egress"
 // shared is what the pool holds.
 type shared struct {
 	*session.Registry
-	ledger *mint.Ledger
-	ports  string
+	ledger  *mint.Ledger
+	probing *probing
+	ports   string
 }
 
 // Destruct closes the ledger after the sessions, whose tokens it strikes out as
 // they end. It implements [caddy.Destructor].
 func (s shared) Destruct() error {
+	s.probing.close()
 	return errors.Join(s.Registry.Destruct(), s.ledger.Close())
 }
 
@@ -49,7 +51,8 @@ func acquire(ports string) (shared, error) {
 				Alive: func(holder string) bool { return lease.Process(holder).Alive() },
 				Log:   processLog(),
 			}),
-			ports: ports,
+			probing: new(probing),
+			ports:   ports,
 		}, nil
 	})
 	if err != nil {

@@ -50,6 +50,7 @@ type State struct {
 //	DELETE /v1/sessions/{id}  end it: 204 when nothing of it is left
 //	GET    /v1/sessions       all of them
 //	GET    /v1/state          what this process is
+//	GET    /healthz           {"status":"ok"}
 //	GET    /v1/events         what happens, a JSON object a line; ?session=ID for one
 //
 // Errors are {"code":…,"message":…}. What Mount added is served as well.
@@ -58,6 +59,10 @@ func (r *Registry) Handler() http.Handler {
 	mux.Handle("/v1/sessions/{id}", Methods{"PUT": r.putSession, "GET": r.getSession, "DELETE": r.deleteSession})
 	mux.Handle("/v1/sessions", Methods{"GET": r.listSessions})
 	mux.Handle("/v1/state", Methods{"GET": r.getState})
+	// That it answers is all there is to say: nothing of sessions, policies or sandboxes.
+	mux.Handle("/healthz", Methods{"GET": func(w http.ResponseWriter, _ *http.Request) {
+		WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	}})
 	mux.Handle("/v1/events", Methods{"GET": r.streamEvents})
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
 		if h := r.routes.find(req.URL.Path); h != nil {
