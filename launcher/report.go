@@ -87,7 +87,7 @@ func openDestination(text string) (*destination, error) {
 		if _, err := f.Stat(); err != nil {
 			return nil, fmt.Errorf("--summary %s: no such descriptor is open", text)
 		}
-		syscall.CloseOnExec(int(n)) //nolint:gosec // at most 65535; the sandbox is not to have it
+		syscall.CloseOnExec(int(n)) // the sandbox is not to have it
 		return &destination{fd: f}, nil
 	}
 	path, err := filepath.Abs(text)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,7 +58,8 @@ func (h *hostRun) unconfined(asked bool) (_ sandbox.Status, err error) {
 	return h.attend(p, k, lent)
 }
 
-// lend makes the run's listeners, on this system's loopback, and lends them.
+// lend makes the run's listeners, on this system's loopback, and lends them. Everybody on
+// it can connect to them, so they ask for a secret of the run.
 func (h *hostRun) lend(ctx context.Context, runDir string) (*keeper, *lease.Lease, error) {
 	var lns [2]*net.TCPListener
 	for i := range lns {
@@ -71,7 +73,7 @@ func (h *hostRun) lend(ctx context.Context, runDir string) (*keeper, *lease.Leas
 		lns[i] = ln
 	}
 	pair := lease.Pair{HTTP: lns[0], SOCKS: lns[1]}
-	k := h.launch().keeper(applianceSocket(runDir), pair, nil)
+	k := h.launch().keeper(applianceSocket(runDir), pair, lease.NewLogin())
 	lent, err := k.lendFirst(ctx)
 	if err != nil {
 		_ = pair.Close()
@@ -97,7 +99,9 @@ func (h *hostRun) bare(runDir string, k *keeper, answer lease.Answer) (_ *barePr
 		if exe, exeErr := os.Executable(); exeErr == nil && plainPath(exe) {
 			env.Connect = exe + " " + connectCommand
 		}
-		if env.GitConfig, err = p.gitConfig(runDir, "http://"+env.HTTP, answer); err != nil {
+		env.Login = k.hello.Login.Userinfo()
+		proxy := url.URL{Scheme: "http", User: env.Login, Host: env.HTTP}
+		if env.GitConfig, err = p.gitConfig(runDir, proxy.String(), answer); err != nil {
 			return nil, err
 		}
 		h.handle.Details["http"], h.handle.Details["socks"] = env.HTTP, env.SOCKS

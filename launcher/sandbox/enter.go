@@ -36,7 +36,7 @@ func enter(private string, orders io.Reader, answers io.Writer) int {
 		return ExitRefused
 	}
 	seal := filepath.Join(private, ownSeal, sealName)
-	if f, err := os.OpenFile(seal, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+	if f, err := os.OpenFile(seal, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil { //nolint:gosec // the launcher names its own directory
 		_ = f.Close()
 		return fail(&message{Reason: ReasonSeatbelt, Detail: "the profile is not in force: what it forbids can be written"})
 	}

@@ -126,20 +126,47 @@ func TestSeatbeltOfARun(t *testing.T) {
 		ds = append(ds, macDecision{"write", "/Users/me/tree/" + name, false}, macDecision{"write", macPrivate + "/postern-123-tmp/" + name, false})
 	}
 	ds = append(ds, []macDecision{
-		{"read", "/Users/me/other/file", true}, {"read", "/etc/hosts", true}, // 31
-		{"write", "/Users/me/tree/a", true}, {"write", "/Users/me/x", true}, {"write", "/tmp/x", true}, {"write", "/var/folders/y", true}, {"write", "/dev/null", true}, // 32, 43, 84
-		{"write", "/opt/x", false}, {"write", "/Users/you/x", false}, {"write", "/usr/local/bin/x", false},
-		{"write", "/Users/me/dots/zshrc", false},                                                                                   // what .zshrc leads to
-		{"read", "/Users/me/src/checkout/a", true}, {"write", "/Users/me/src/checkout/a", false}, {"move", "/Users/me/src", false}, // 42, 78
-		{"write", "/Users/me/tree/.state/log", true}, {"write", "/Users/me/tree/.state/hooks/x", false}, {"write", "/Users/me/tree/.state/settings.json", false}, // 80
-		{"read", "/tmp/postern-501/control.sock", false}, {"connect", "/tmp/postern-501/control.sock", false}, {"connect", "/var/run/docker.sock", false}, // 39
-		{"write", macPrivate + "/gitconfig", false}, {"write", macPrivate + "/sealed/written", false}, {"write", macPrivate + "/empty/pre-commit", false}, {"move", macPrivate, false},
-		{"write", macPrivate + "/run/x", true}, {"read", macPrivate + "/gitconfig", true},
-		{"exec", "/bin/ls", true}, {"exec", "/bin/rm", true}, {"exec", "/bin/bash", true}, // decision 11
-		{"exec", "/usr/bin/sudo", false}, {"exec", "/bin/dd", false}, {"exec", "/sbin/mkfs.ext4", false}, {"exec", "/opt/x/mkfs", false}, // 35
-		{"exec", "/Users/me/tree/evil", false}, {"exec", "/tmp/evil", false}, {"exec", macPrivate + "/postern-123-tmp/evil", false}, // 36
-		{"exec", "/Users/me/.nvm/bin/node", true}, {"write", "/Users/me/.nvm/bin/node", false}, {"move", "/Users/me/.nvm", false}, // a tool that could be rewritten would be any program
-		{"exec", "/Users/me/tree/run.sh", true}, {"write", "/Users/me/tree/run.sh", false},
+		{"read", "/Users/me/other/file", true},
+		{"read", "/etc/hosts", true}, // 31
+		{"write", "/Users/me/tree/a", true},
+		{"write", "/Users/me/x", true},
+		{"write", "/tmp/x", true},
+		{"write", "/var/folders/y", true},
+		{"write", "/dev/null", true}, // 32, 43, 84
+		{"write", "/opt/x", false},
+		{"write", "/Users/you/x", false},
+		{"write", "/usr/local/bin/x", false},
+		{"write", "/Users/me/dots/zshrc", false}, // what .zshrc leads to
+		{"read", "/Users/me/src/checkout/a", true},
+		{"write", "/Users/me/src/checkout/a", false},
+		{"move", "/Users/me/src", false}, // 42, 78
+		{"write", "/Users/me/tree/.state/log", true},
+		{"write", "/Users/me/tree/.state/hooks/x", false},
+		{"write", "/Users/me/tree/.state/settings.json", false}, // 80
+		{"read", "/tmp/postern-501/control.sock", false},
+		{"connect", "/tmp/postern-501/control.sock", false},
+		{"connect", "/var/run/docker.sock", false}, // 39
+		{"write", macPrivate + "/gitconfig", false},
+		{"write", macPrivate + "/sealed/written", false},
+		{"write", macPrivate + "/empty/pre-commit", false},
+		{"move", macPrivate, false},
+		{"write", macPrivate + "/run/x", true},
+		{"read", macPrivate + "/gitconfig", true},
+		{"exec", "/bin/ls", true},
+		{"exec", "/bin/rm", true},
+		{"exec", "/bin/bash", true}, // decision 11
+		{"exec", "/usr/bin/sudo", false},
+		{"exec", "/bin/dd", false},
+		{"exec", "/sbin/mkfs.ext4", false},
+		{"exec", "/opt/x/mkfs", false}, // 35
+		{"exec", "/Users/me/tree/evil", false},
+		{"exec", "/tmp/evil", false},
+		{"exec", macPrivate + "/postern-123-tmp/evil", false}, // 36
+		{"exec", "/Users/me/.nvm/bin/node", true},
+		{"write", "/Users/me/.nvm/bin/node", false},
+		{"move", "/Users/me/.nvm", false}, // a tool that could be rewritten would be any program
+		{"exec", "/Users/me/tree/run.sh", true},
+		{"write", "/Users/me/tree/run.sh", false},
 		{"exec", "/Users/me/bin/postern", true},
 	}...)
 	decideAll(t, p, ds)
@@ -295,7 +322,7 @@ func questions(text string) []sbpl.Request {
 		qs = append(qs, sbpl.Request{Op: "network-outbound", Remote: &sbpl.Endpoint{Proto: "tcp", Host: "localhost", Port: port}})
 	}
 	paths := []string{"/Users/me/tree/.state/.env", "/Users/me/tree/.state/.npmrc"} // for the rules of names
-	for _, named := range strings.Split(text, `"`) {
+	for named := range strings.SplitSeq(text, `"`) {
 		switch {
 		case strings.HasPrefix(named, "com.apple."):
 			qs = append(qs, sbpl.Request{Op: "mach-lookup", Name: named})

@@ -51,7 +51,7 @@ cp "$2" ` + dir + `/profile; stat -c '%a %F' "$2" >` + dir + `/mode; stat -c '%a
 rm -rf "${2%/*}/sealed"; shift 2; exec "$@"`
 	}
 	tool := filepath.Join(dir, "sandbox-exec")
-	must(tb, os.WriteFile(tool, []byte("#!/bin/sh\n"+script+"\n"), 0o700)) //nolint:gosec // it is to be executed
+	must(tb, os.WriteFile(tool, []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 	base := filepath.Join(dir, "base")
 	must(tb, os.Mkdir(base, 0o700))
 	return wrapper{Tool: tool, True: "/bin/true", Base: base, Enter: []string{enterCommand}, Guard: []string{guardCommand}}, dir

@@ -73,7 +73,7 @@ func call(before string) (action, target string) {
 		return "", ""
 	}
 	start := open
-	for start > 0 && (wordAt(before, start-1)) {
+	for start > 0 && wordAt(before, start-1) {
 		start--
 	}
 	if start == open {
