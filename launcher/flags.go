@@ -201,9 +201,14 @@ func (r *request) paths(binds, protect, hide []string) error {
 				*list.into = append(*list.into, text) // relative to each folder of the run
 				continue
 			}
-			path, err := filepath.Abs(text)
-			if err != nil {
-				return fmt.Errorf("find path %s: %w", text, err)
+			// Not cleaned: "link/.." is where the link leads to, one up.
+			path := text
+			if !filepath.IsAbs(text) {
+				here, err := os.Getwd()
+				if err != nil {
+					return fmt.Errorf("find path %s: %w", text, err)
+				}
+				path = here + "/" + text
 			}
 			if _, err := os.Lstat(path); err != nil {
 				return fmt.Errorf("%w: what is to be protected or hidden must be there", err)

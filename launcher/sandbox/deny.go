@@ -130,7 +130,7 @@ func (f *Facts) search(root *Root, p *Profile, globs *globSet) (findings, error)
 	if err != nil {
 		return found, &Refusal{Reason: ReasonBind, Detail: "the folder " + root.Path + " cannot be searched for names to protect", Err: err}
 	}
-	for _, n := range found.globbed {
+	for _, n := range append(root.itself(globs), found.globbed...) {
 		f.hideGlobbed(n)
 	}
 	named := len(f.Denials)
@@ -171,19 +171,24 @@ func (r *Root) names(f *Facts, globs *globSet) (findings, error) {
 	case r.store:
 		return findings{}, nil
 	case !r.Dir:
-		return r.alone(globs), nil
+		return findings{}, nil
 	case r.State:
 		return scanState(r.Path, home, f.GitDir, globs)
 	}
 	return scan(r.Path, home, f.GitDir, globs)
 }
 
-// alone is what a root holds that is a file.
-func (r *Root) alone(globs *globSet) (out findings) {
-	dir, name := filepath.Split(r.Path)
-	dir = filepath.Clean(dir)
-	if pattern := globs.match(dir, dir, []byte(name)); pattern != "" {
-		out.globbed = append(out.globbed, found{path: r.Path, pattern: pattern})
+// itself is what of a root's own path globs match: that it was bound does not show it.
+func (r *Root) itself(globs *globSet) (out []found) {
+	if globs == nil {
+		return nil
+	}
+	base := filepath.Dir(r.Path) // what a pattern that is relative may begin with, once
+	for at := r.Path; at != "/"; at = filepath.Dir(at) {
+		if pattern := globs.match(base, filepath.Dir(at), []byte(filepath.Base(at))); pattern != "" {
+			out = append(out, found{path: at, mode: fs.ModeDir, pattern: pattern})
+		}
+		base = ""
 	}
 	return out
 }
@@ -249,7 +254,7 @@ func (f *Facts) watch(link string) bool {
 // deny notes a path to take away, at the place it really is. A symlink cannot be a
 // mount point: what it leads to is denied, and the link is watched.
 func (f *Facts) deny(given string, kind DenialKind) {
-	given = filepath.Clean(given)
+	given = physical(given)
 	if _, err := os.Lstat(given); err != nil {
 		return // nothing there to take away
 	}
@@ -261,6 +266,23 @@ func (f *Facts) deny(given string, kind DenialKind) {
 		return // a dangling link
 	}
 	f.addDenial(Denial{Path: target, Kind: kind}, info)
+}
+
+// physical is a clean path without "..", as the kernel goes it: "link/.." is where the
+// link leads to, one up. Cleaning the text alone would miss the file, and nothing would
+// be taken away.
+func physical(given string) string {
+	if !slices.Contains(strings.Split(given, "/"), "..") {
+		return filepath.Clean(given)
+	}
+	dir, name := filepath.Split(strings.TrimRight(given, "/"))
+	if name == ".." || name == "." {
+		dir, name = given, ""
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return filepath.Join(real, name)
+	}
+	return filepath.Clean(given)
 }
 
 // addDenial notes a denial of what is there. A file that has further names is looked for

@@ -118,7 +118,7 @@ func fixedPart(text string) string {
 }
 
 // match is the first pattern that the entry name of the folder dir matches, which is root
-// or below it; empty if none does.
+// or below it; empty if none does. Without a root, only those that are absolute count.
 func (s *globSet) match(root, dir string, name []byte) string {
 	if s == nil || len(name) == 0 {
 		return ""
@@ -130,7 +130,7 @@ func (s *globSet) match(root, dir string, name []byte) string {
 	var folders [2][]string // of the whole path, and of what is below the root
 	for i := range s.globs {
 		g := &s.globs[i]
-		if bits>>i&1 == 0 || !matchName(g.parts[len(g.parts)-1], name) {
+		if bits>>i&1 == 0 || !g.abs && root == "" || !matchName(g.parts[len(g.parts)-1], name) {
 			continue
 		}
 		from, which := "", 0
