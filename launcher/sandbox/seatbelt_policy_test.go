@@ -206,8 +206,11 @@ func TestSeatbeltModes(t *testing.T) {
 	for _, mode := range Modes() {
 		t.Run(string(mode), func(t *testing.T) {
 			decideAll(t, macProfile(t, func(p *Profile) { p.Mode = mode }), []macDecision{
-				{"write", "/Users/me/tree/a", mode == ModeChat}, {"write", "/Users/me/tree/.git/hooks/x", false},
-				{"write", "/Users/me/src/checkout/a", false}, {"write", "/Users/me/tree/.state/log", true}, {"write", "/Users/me/tree/.state/settings.json", false},
+				{"write", "/Users/me/tree/a", mode == ModeChat},
+				{"write", "/Users/me/tree/.git/hooks/x", false},
+				{"write", "/Users/me/src/checkout/a", false},
+				{"write", "/Users/me/tree/.state/log", true},
+				{"write", "/Users/me/tree/.state/settings.json", false},
 			})
 		})
 	}
@@ -217,22 +220,31 @@ func TestSeatbeltModes(t *testing.T) {
 func TestSeatbeltSettings(t *testing.T) {
 	t.Run("narrow home", func(t *testing.T) {
 		decideAll(t, macProfile(t, func(p *Profile) { p.Mac.Narrow = true }), []macDecision{
-			{"write", "/Users/me/x", false}, {"write", "/Users/me/tree/a", true}, {"read", "/Users/me/x", true}, {"read", "/Users/me/.ssh/id", false},
+			{"write", "/Users/me/x", false},
+			{"write", "/Users/me/tree/a", true},
+			{"read", "/Users/me/x", true},
+			{"read", "/Users/me/.ssh/id", false},
 		})
 	})
 	t.Run("exec grants", func(t *testing.T) { // SPEC 37
 		decideAll(t, macProfile(t, func(p *Profile) { p.Mac.ExecGrants = []string{"/Users/me/tree/build"} }), []macDecision{
-			{"exec", "/Users/me/tree/build/x", true}, {"exec", "/Users/me/tree/builds", false}, {"exec", "/Users/me/tree/x", false}, {"write", "/Users/me/tree/build/x", true},
+			{"exec", "/Users/me/tree/build/x", true},
+			{"exec", "/Users/me/tree/builds", false},
+			{"exec", "/Users/me/tree/x", false},
+			{"write", "/Users/me/tree/build/x", true},
 		})
 	})
 	t.Run("dangerous", func(t *testing.T) {
 		decideAll(t, macProfile(t, func(p *Profile) { p.Mac.Dangerous = []string{"/bin/rm", "/bin/bash"} }), []macDecision{
-			{"exec", "/bin/rm", false}, {"exec", "/bin/bash", true}, // the shell is never denied
+			{"exec", "/bin/rm", false},
+			{"exec", "/bin/bash", true}, // the shell is never denied
 		})
 	})
 	t.Run("name patterns", func(t *testing.T) { // SPEC 26 holds on Linux; names can be forbidden here
 		decideAll(t, macProfile(t, func(p *Profile) { p.NameGlobs = []string{"**/*.tfstate", "secret?.txt"} }), []macDecision{
-			{"write", "/Users/me/tree/a/b.TFSTATE", false}, {"write", "/Users/me/tree/secret1.txt", false}, {"write", "/Users/me/tree/secret.txt", true},
+			{"write", "/Users/me/tree/a/b.TFSTATE", false},
+			{"write", "/Users/me/tree/secret1.txt", false},
+			{"write", "/Users/me/tree/secret.txt", true},
 		})
 	})
 	t.Run("the resolver", func(t *testing.T) { // decision 4
@@ -256,7 +268,10 @@ func TestSeatbeltSettings(t *testing.T) {
 		p, err := sbpl.Load(text, nil)
 		must(t, err)
 		decideAll(t, p, []macDecision{
-			{"read", "/Users/me/tree/h/x", false}, {"write", "/Users/me/tree/p", false}, {"read", "/Users/me/tree/p", true}, {"write", "/Users/me/tree/none-yet", false},
+			{"read", "/Users/me/tree/h/x", false},
+			{"write", "/Users/me/tree/p", false},
+			{"read", "/Users/me/tree/p", true},
+			{"write", "/Users/me/tree/none-yet", false},
 		})
 	})
 }
