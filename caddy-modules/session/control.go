@@ -81,7 +81,7 @@ func (r *Registry) putSession(w http.ResponseWriter, req *http.Request) {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(readFor))
 	body := http.MaxBytesReader(w, req.Body, lease.MaxMessage)
-	spec, err := lease.DecodeSpecFor(body, req.PathValue("id"))
+	spec, err := lease.DecodeBody(body, req.PathValue("id"))
 	if err == nil {
 		_ = rc.SetReadDeadline(time.Time{})
 	} else {
@@ -99,6 +99,7 @@ func (r *Registry) putSession(w http.ResponseWriter, req *http.Request) {
 		WriteError(w, err)
 		return
 	}
+	answer.Handle = spec.Handle(answer.Session)
 	status := http.StatusOK
 	if made {
 		status = http.StatusCreated

@@ -283,5 +283,5 @@ func (s *session) differs(spec lease.Spec) string {
 			return f.name
 		}
 	}
-	return ""
+	return spec.Sandbox.Differs(s.spec.Sandbox)
 }

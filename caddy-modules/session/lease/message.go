@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"postern/launcher/spec"
 )
 
 // Version is the wire version this package speaks, and the only one.
@@ -85,6 +87,9 @@ type Answer struct {
 	// Login is what clients of the listeners must present, of a session of the
 	// control API that asked for credentials.
 	Login *Login `json:"login,omitempty"`
+
+	// Handle is the specification's SandboxHandle, for hosts of the control API.
+	Handle *spec.Handle `json:"handle,omitempty"`
 
 	// Born is different for every start of the appliance.
 	Born string `json:"born,omitempty"`

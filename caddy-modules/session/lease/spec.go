@@ -60,6 +60,10 @@ type Spec struct {
 	// Listen asks the appliance for listeners. Sessions of the control API
 	// alone have it: a launcher brings its own.
 	Listen *Listen `json:"listen,omitempty"`
+
+	// Sandbox is what a host says of the sandbox it makes, see DecodeBody; nil is
+	// nothing. It is not of the wire form: a launcher makes its own.
+	Sandbox *Sandbox `json:"-"`
 }
 
 // Listen says where an API session's listeners shall be.
