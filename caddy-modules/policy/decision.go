@@ -169,7 +169,11 @@ func (d Decision) missing() string {
 	if d.near != nil {
 		return " is refused: the rule \"" + d.near.text + "\" (" + d.near.source + ") covers what is below " + host + ", not " + host + " itself; add the rule \"" + add + "\" to the allow list"
 	}
-	return " is refused: no rule allows it; add the rule \"" + add + "\" to the policy's allow list or the session's egressAllowlist"
+	why := " is refused: no rule allows it; add the rule \"" + add + "\" to the policy's allow list or the session's egressAllowlist"
+	if thisMachine(d.target.host.name) || d.target.host.addr.IsLoopback() {
+		why += "; if the client's own machine is meant, it has to be asked without a proxy"
+	}
+	return why
 }
 
 func portList(g []grant) string {

@@ -53,7 +53,11 @@ func TestReason(t *testing.T) {
 		},
 		{
 			"x.localhost:3000", "",
-			`x.localhost:3000 is refused: no rule allows it; add the rule "x.localhost 3000 private" to the policy's allow list or the session's egressAllowlist`,
+			`x.localhost:3000 is refused: no rule allows it; add the rule "x.localhost 3000 private" to the policy's allow list or the session's egressAllowlist; if the client's own machine is meant, it has to be asked without a proxy`,
+		},
+		{
+			"127.9.9.9:3000", "",
+			`127.9.9.9:3000 is refused: no rule allows it; add the rule "127.9.9.9" to the policy's allow list or the session's egressAllowlist; if the client's own machine is meant, it has to be asked without a proxy`,
 		},
 		{
 			"api.github.com:443", "10.0.0.5",
