@@ -3,12 +3,10 @@
 package clients
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -21,7 +19,7 @@ const (
 // client is one program, and how it shows that it works.
 type client struct {
 	name  string
-	needs []string // programs, or modules of the system's Python after "python3:"
+	needs []string // see missing
 	files func(*testing.T, *world)
 	env   []string
 	binds []string
@@ -43,6 +41,10 @@ const reason = `denied\.example:\d+ is refused: no rule allows it`
 
 // code is what clients show that keep the words of the status line to themselves.
 const code = `\b403\b`
+
+// npmProject is a folder to install into, for programs of node, which know the
+// certificates of one variable of their own.
+const npmProject = "export NODE_EXTRA_CA_CERTS=$SSL_CERT_FILE; mkdir /tmp/n; cd /tmp/n; echo '{}' >package.json\n"
 
 func matrix() []client {
 	return []client{
@@ -76,7 +78,7 @@ func matrix() []client {
 			script: "export GOPROXY=https://HOST/go GOSUMDB=off GOTOOLCHAIN=local GOFLAGS=-modcacherw; go mod download tiny.example/tiny@v1.0.0 && ls ~/go/pkg/mod/tiny.example", want: "tiny@v1.0.0", denied: reason,
 		},
 		{
-			name: "node fetch", needs: []string{"node>=22.21"}, binds: nodeFolder(),
+			name: "node fetch", needs: []string{node}, binds: npmFolder(),
 			script: nodeProgram() + ` --use-openssl-ca -e 'fetch(process.argv[1]).then(async r => console.log(await r.text())).catch(e => { console.error(e, e.cause); process.exit(1) })' https://HOST/hello`, want: "hello from allowed.example", denied: code,
 		},
 		{
@@ -96,6 +98,23 @@ func matrix() []client {
 			name: "Python requests", needs: []string{"python3:requests"},
 			script: `REQUESTS_CA_BUNDLE=$SSL_CERT_FILE /usr/bin/python3 -c 'import requests, sys; print(requests.get(sys.argv[1]).text)' https://HOST/hello`, want: "hello from allowed.example", denied: reason,
 		},
+		{
+			name: "pnpm", needs: []string{node, "npm:pnpm"}, binds: npmFolder(),
+			script: npmProject + nodeProgram() + ` ` + fromNPM("pnpm/bin/pnpm.cjs") + ` add --fetch-retries 0 --registry https://HOST/npm/ tiny; cat node_modules/tiny/index.js`, want: "module.exports = 'tiny'", denied: reason,
+		},
+		{
+			name: "yarn from 2 on", needs: []string{node, "npm:@yarnpkg/cli-dist"}, binds: npmFolder(),
+			script: npmProject + `export YARN_NPM_REGISTRY_SERVER=https://HOST/npm YARN_ENABLE_TELEMETRY=0 YARN_HTTP_RETRY=0 YARN_NODE_LINKER=node-modules YARN_NPM_MINIMAL_AGE_GATE=0
+` + nodeProgram() + ` ` + fromNPM("@yarnpkg/cli-dist/bin/yarn.js") + ` add tiny; cat node_modules/tiny/index.js`, want: "module.exports = 'tiny'", denied: code,
+		},
+		{
+			name: "bun", needs: []string{"npm:@oven/bun-linux-*"}, binds: npmFolder(),
+			script: npmProject + fromNPM("@oven/bun-linux-*/bin/bun") + ` -e 'console.log(await (await fetch("https://HOST/hello")).text())'`, want: "hello from allowed.example", denied: "refused|403",
+		},
+		{
+			name: "deno", needs: []string{"npm:@deno/linux-*"}, binds: npmFolder(),
+			script: `echo 'console.log(await (await fetch("https://HOST/hello")).text())' | ` + fromNPM("@deno/linux-*/deno") + ` run --allow-all --cert $SSL_CERT_FILE -`, want: "hello from allowed.example", denied: "refused|403|tunnel",
+		},
 		{name: "uv", absent: "no registry that this project installs from has it, PyPI alone"},
 		{name: "wget", needs: []string{"wget"}, script: "wget -nv --ca-certificate=$SSL_CERT_FILE -O - https://HOST/hello", want: "hello from allowed.example", denied: reason},
 		{name: "gRPC in Go", files: copySelf, script: "./self " + grpcCommand + " HOST:443", want: "SERVING", denied: reason},
@@ -111,68 +130,6 @@ export APT_CONFIG=/tmp/a/conf
 apt-get -q update && apt-cache policy tiny`, want: "1.0.0", denied: code,
 		},
 	}
-}
-
-// missing says what a client needs and this machine lacks; "" is nothing.
-func (c client) missing() string {
-	if c.absent != "" {
-		return c.absent
-	}
-	for _, need := range c.needs {
-		module, python := strings.CutPrefix(need, "python3:")
-		switch {
-		case need == "node>=22.21":
-			if nodeProgram() == "" {
-				return "no node from 22.21 on, where NODE_USE_ENV_PROXY began"
-			}
-		case python:
-			if out, err := exec.Command("/usr/bin/python3", "-c", "import "+module).CombinedOutput(); err != nil {
-				return fmt.Sprintf("no module %s of /usr/bin/python3: %v %s", module, err, lastLine(out))
-			}
-		default:
-			path, err := exec.LookPath(need)
-			if err != nil {
-				return err.Error()
-			}
-			if file, err := filepath.EvalSymlinks(path); err != nil || !strings.HasPrefix(file, "/usr/") {
-				return fmt.Sprintf("%s is not a program of the system, which every run sees", path)
-			}
-		}
-	}
-	return ""
-}
-
-func lastLine(out []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return lines[len(lines)-1]
-}
-
-// nodeFolder is where `make clients` puts a node, if it is there.
-func nodeFolder() []string {
-	found, _ := filepath.Glob("../../bin/clients/node_modules/node-linux-*/bin/node")
-	if len(found) == 0 {
-		return nil
-	}
-	dir, err := filepath.Abs(filepath.Dir(found[0]))
-	if err != nil {
-		return nil
-	}
-	return []string{dir}
-}
-
-// nodeProgram is a node that knows NODE_USE_ENV_PROXY.
-func nodeProgram() string {
-	candidates := []string{"/usr/bin/node", "/usr/local/bin/node"}
-	for _, dir := range nodeFolder() {
-		candidates = slices.Insert(candidates, 0, filepath.Join(dir, "node"))
-	}
-	for _, path := range candidates {
-		out, err := exec.Command(path, "-p", "const [a, b] = process.versions.node.split('.').map(Number); a > 24 || a == 24 && b >= 5 || a == 22 && b >= 21").Output()
-		if err == nil && strings.TrimSpace(string(out)) == "true" {
-			return path
-		}
-	}
-	return ""
 }
 
 func cargoProject(t *testing.T, w *world) {

@@ -213,7 +213,8 @@ func (r *Run) proxies(vars map[string]string) {
 	// ranges here would make clients connect to where no route leads.
 	both("NO_PROXY", "localhost,127.0.0.1,::1")
 	vars["POSTERN_SOCKS"] = socksURL
-	vars["NODE_USE_ENV_PROXY"] = "1" // node's fetch ignores the others without it, from 22.21 on
+	vars["YARN_HTTP_PROXY"], vars["YARN_HTTPS_PROXY"] = httpURL, httpURL // yarn from 2 on knows no others
+	vars["NODE_USE_ENV_PROXY"] = "1"                                     // node's fetch ignores the others without it, from 22.21 on
 	vars[javaOptions] = r.java(vars[javaOptions])
 }
 
