@@ -121,30 +121,6 @@ func TestView(t *testing.T) {
 	}
 }
 
-func TestModes(t *testing.T) {
-	w := newWorld(t)
-	repository(t, w.tree)
-	write(t, w.tree+"/keep", "x")
-	state := filepath.Join(w.home, "state")
-	write(t, state+"/settings.json", "{}")
-	for _, mode := range Modes() {
-		t.Run(string(mode), func(t *testing.T) {
-			p := w.profile()
-			p.Mode, p.Protected, p.StateDirs = mode, []string{w.tree + "/keep"}, []string{state}
-			tree := "no"
-			if mode == ModeChat {
-				tree = "yes"
-			}
-			out := script(t, p, fmt.Sprintf(`try() { if ( "$@" ) 2>/dev/null; then echo yes; else echo no; fi; }
-				w() { echo x >"$1"; }
-				try w new; try w keep; try rm keep; try w %[1]s/session; try w %[1]s/settings.json; cat file`, state))
-			if want := tree + "\nno\nno\nyes\nno\none\n"; out.stdout != want {
-				t.Errorf("got %q, want %q; stderr %s", out.stdout, want, out.stderr)
-			}
-		})
-	}
-}
-
 // No write, rename, replacement or way round plants a hook.
 func TestHooksCannotBePlanted(t *testing.T) {
 	w := newWorld(t)
