@@ -17,6 +17,7 @@
 // git, and the last run in that directory removes them. A launcher that is killed leaves
 // them; the next run that may write the folder removes them. Other names that did not
 // exist (.env*, a new .git) can be made, and Inspect judges them when the run has ended.
+// A file that is replaced from outside loses its mask: Watch says so at once.
 //
 // On Linux there are two processes of ours. The launcher stays outside. The other,
 // Init, is the same binary, bound read-only into the sandbox, and its PID 1: it
