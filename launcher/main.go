@@ -11,6 +11,7 @@
 //     was restarted.
 //   - exec: the same for a program that runs agents, which says in JSON what the run may
 //     do (package spec) and hears as JSON what happens.
+//   - terminal: runs a person's shell, as it is or with the fixed profile for terminals.
 //   - doctor: really starts a sandbox, and says what is in the way if it cannot.
 //   - connect: joins its standard streams to a host through the run's SOCKS
 //     listener; ssh uses it inside the sandbox.
@@ -35,6 +36,7 @@ const usage = `postern runs a command in a sandbox whose only way out is the app
 
   postern run [FLAG]… -- CMD [ARG]…    run CMD in a sandbox
   postern exec --spec FILE -- CMD …    run CMD as a host's spec says, and tell the host by events
+  postern terminal [-- SHELL [ARG]…]   run your shell, in a sandbox for terminals if asked
   postern doctor                       try the sandbox, say what is in its way
   postern probe                        say what sandbox this system offers, without an appliance
   postern connect HOST PORT            inside a run: reach HOST through its SOCKS proxy
@@ -63,6 +65,8 @@ func dispatch(args []string, stdout, stderr io.Writer) int {
 		return execMain(args, stdout, stderr)
 	case "probe":
 		return probeMain(args, stdout, stderr)
+	case "terminal":
+		return terminalMain(args, stdout, stderr)
 	case "doctor":
 		return doctorMain(args, stdout, stderr)
 	case "version", "--version":

@@ -28,19 +28,12 @@ const (
 // The directory must be the user's alone: whoever else could write to it could put
 // up sockets of his own and have the run's traffic, and its token.
 func findRunDir() (string, error) {
-	dir := os.Getenv("POSTERN_RUN")
-	if dir == "" {
-		base := os.Getenv("XDG_RUNTIME_DIR")
-		if base == "" {
-			base = "/tmp"
-		}
-		dir = filepath.Join(base, "postern-"+strconv.Itoa(os.Getuid()))
-	}
+	dir := runDirName()
 	if !filepath.IsAbs(dir) {
 		return "", &sandbox.Refusal{Reason: reasonRunDir, Detail: fmt.Sprintf("the run directory %q is not an absolute path", dir), Cure: "correct $POSTERN_RUN"}
 	}
 	dir = filepath.Clean(dir)
-	info, err := os.Lstat(dir) //nolint:gosec // the user names his own run directory
+	info, err := os.Lstat(dir)
 	if os.IsNotExist(err) {
 		return "", notRunning(dir)
 	}
@@ -55,10 +48,22 @@ func findRunDir() (string, error) {
 			Cure:   "chmod 0700 it, or set $POSTERN_RUN to another",
 		}
 	}
-	if _, err := os.Lstat(filepath.Join(dir, leaseSocket)); err != nil { //nolint:gosec // see above
+	if _, err := os.Lstat(filepath.Join(dir, leaseSocket)); err != nil {
 		return "", notRunning(dir)
 	}
 	return dir, nil
+}
+
+// runDirName is where the run directory would be.
+func runDirName() string {
+	if dir := os.Getenv("POSTERN_RUN"); dir != "" {
+		return dir
+	}
+	base := os.Getenv("XDG_RUNTIME_DIR")
+	if base == "" {
+		base = "/tmp"
+	}
+	return filepath.Join(base, "postern-"+strconv.Itoa(os.Getuid()))
 }
 
 func notRunning(dir string) error {

@@ -69,6 +69,13 @@ func isolation(f *Facts) []string {
 		// over the new namespaces.
 		"--cap-drop", "ALL",
 	}
+	if f.Terminal {
+		// Nothing of its own but processes: the host's network, and its name.
+		out = []string{
+			"--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-cgroup-try",
+			"--new-session", "--as-pid-1", "--cap-drop", "ALL",
+		}
+	}
 	if !f.Nested {
 		out = append(out, "--disable-userns")
 	}

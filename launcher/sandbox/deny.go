@@ -52,13 +52,7 @@ func (f *Facts) addDenials(p *Profile) error {
 	if err := f.addAliases(); err != nil {
 		return err
 	}
-	slices.SortFunc(f.Denials, func(a, b Denial) int {
-		if c := byDepth(a.Path, b.Path); c != 0 {
-			return c
-		}
-		return int(b.Kind) - int(a.Kind)
-	})
-	f.compact()
+	f.sortDenials()
 	if n := len(f.Denials); n > maxDenials {
 		return &Refusal{
 			Reason: ReasonTooMany,
@@ -113,6 +107,18 @@ func (f *Facts) protectedRoot(root *Root) {
 		f.deny(root.Path, Protect)
 		return
 	}
+}
+
+// sortDenials puts parents before children, and the stronger first at one path, of which
+// it leaves one.
+func (f *Facts) sortDenials() {
+	slices.SortFunc(f.Denials, func(a, b Denial) int {
+		if c := byDepth(a.Path, b.Path); c != 0 {
+			return c
+		}
+		return int(b.Kind) - int(a.Kind)
+	})
+	f.compact()
 }
 
 // search looks for names to protect in one root. A root that cannot be written is

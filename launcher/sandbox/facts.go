@@ -17,7 +17,13 @@ type Facts struct {
 	Dir     string // where the command starts
 	Exe     string // our own binary on the host
 	Nested  bool   // user namespaces stay usable inside
-	Unix    bool   // Unix sockets stay usable inside
+
+	// Terminal says that this is about a person's terminal, with the host's network and
+	// the host's files; Private are the trees that it has its own of.
+	Terminal bool
+	Private  []string
+
+	Unix bool // Unix sockets stay usable inside
 
 	// GitDir is a private directory of the host in which the run's git configuration
 	// is made, GitFile that file while it has a name. Empty: the run gets none.

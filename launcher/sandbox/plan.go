@@ -18,6 +18,9 @@ import (
 // mount along and leaves the name free. So every directory between a writable root
 // and something read-only inside it is mounted onto itself, which makes it EBUSY.
 func Plan(f *Facts) []Mount {
+	if f.Terminal {
+		return planTerminal(f)
+	}
 	plan := base(f)
 	plan = append(plan, f.symlinks()...)
 	plan = append(plan, inner(f)...)

@@ -149,7 +149,7 @@ func (p *Process) launch(bwrap string, o Options) error {
 		return err
 	}
 	p.plan = Plan(p.facts)
-	cmd, fds, err := command(bwrap, p.facts, p.plan, o.Ports[:], theirs, p.stdio.files[2])
+	cmd, fds, err := command(bwrap, p.facts, p.plan, p.facts.ports(o), theirs, p.stdio.files[2])
 	if err != nil {
 		return err
 	}
@@ -236,13 +236,17 @@ func (p *Process) listen() {
 
 // await waits until the sandbox stands.
 func (p *Process) await(ctx context.Context) error {
-	for want := range 2 {
+	expected := []string{msgListeners, msgReady}
+	if p.facts.Terminal {
+		expected = expected[1:] // there is nothing to listen for
+	}
+	for _, want := range expected {
 		select {
 		case m, ok := <-p.messages:
 			switch {
 			case !ok:
 				return p.died(ctx)
-			case m.Type != []string{msgListeners, msgReady}[want]:
+			case m.Type != want:
 				return &Refusal{Reason: ReasonProtocol, Detail: fmt.Sprintf("the inside of the sandbox said %q %s", m.Type, m.Detail)}
 			}
 		case <-ctx.Done():

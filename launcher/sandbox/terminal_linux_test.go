@@ -1,0 +1,123 @@
+package sandbox
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// inTerminal runs a shell script with the profile for terminals.
+func inTerminal(t *testing.T, p *Terminal, text string) string {
+	t.Helper()
+	needBwrap(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	facts, err := GatherTerminal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := capture(t)
+	proc, err := Start(ctx, facts, Options{Stdin: devNull(t), Stdout: out, Stderr: out, Timeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := context.AfterFunc(ctx, proc.Kill)
+	defer stop()
+	if proc.Pair().HTTP != nil || proc.Pair().SOCKS != nil {
+		t.Error("a terminal has listeners")
+	}
+	if err := proc.Exec(Command{Argv: []string{"/bin/sh", "-c", text}, Env: []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "HOME=" + facts.Home}}); err != nil {
+		proc.Close()
+		t.Fatal(err)
+	}
+	if _, err := proc.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return slurp(t, out)
+}
+
+// SPEC 52, really: what can be read and written, and that nothing gets around it.
+func TestTerminalReal(t *testing.T) {
+	home := tempDir(t)
+	cwd := tempDir(t)
+	for _, name := range []string{".ssh/id", ".aws/credentials", ".gnupg/key", ".config/gh/hosts.yml", "Library/Keychains/k", ".kube/config", ".config/other", "run/control.sock"} {
+		write(t, filepath.Join(home, name), "content of "+name+"\n")
+	}
+	text := inTerminal(t, &Terminal{Home: home, Dir: cwd, RunDir: filepath.Join(home, "run")}, `
+		cd "$HOME"
+		for f in .ssh/id .aws/credentials .gnupg/key .config/gh/hosts.yml Library/Keychains/k run/control.sock; do
+			cat $f && echo READ $f; ls $(dirname $f) && echo LISTED $f; echo x >$f && echo WROTE $f
+			mv $(dirname $f) moved && echo MOVED $f
+		done 2>/dev/null
+		mv .config moved && echo MOVED; mv Library moved && echo MOVED; rm -rf .ssh .aws && echo REMOVED
+		for p in /proc/[0-9]*; do cat $p/root$HOME/.ssh/id && echo AROUND $p; done
+		cat .kube/config .config/other
+		echo new >new && echo home written; cd - >/dev/null; echo new >new && echo cwd written; pwd
+		for f in /usr /etc /var /opt /; do touch $f/postern-test && echo WROTE $f; done
+		grep -q root /etc/passwd && echo host read
+		touch /tmp/x "$(echo /run/user/*)/x" && echo own tmp
+		ls /proc | grep -c '^[0-9]'; grep CapEff /proc/self/status; hostname
+		exec 2>&1; umount /run; mount -t tmpfs t "$HOME/.ssh"; true`)
+	for _, bad := range []string{"READ", "LISTED", "WROTE", "MOVED", "REMOVED", "AROUND", "content of .ssh"} {
+		if strings.Contains(text, bad) {
+			t.Errorf("%s:\n%s", bad, text)
+		}
+	}
+	hostname, _ := os.Hostname()
+	for _, good := range []string{"content of .kube/config", "content of .config/other", "home written", "cwd written", cwd, "host read", "own tmp", "CapEff:\t0000000000000000", hostname} {
+		if !strings.Contains(text, good) {
+			t.Errorf("no %q:\n%s", good, text)
+		}
+	}
+	for _, path := range []string{filepath.Join(home, "new"), filepath.Join(cwd, "new")} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{".ssh/id", ".aws/credentials"} {
+		if got := read(t, filepath.Join(home, name)); got != "content of "+name+"\n" {
+			t.Errorf("%s holds %q", name, got)
+		}
+	}
+}
+
+// The network is the host's; its Unix sockets are not.
+func TestTerminalNetwork(t *testing.T) {
+	home := tempDir(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("hello from the host\n"))
+			_ = c.Close()
+		}
+	}()
+	sock, err := net.Listen("unix", filepath.Join(home, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	abstract, err := net.Listen("unix", "@postern-"+filepath.Base(home)+t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer abstract.Close()
+	self := InnerExe + " " + attackCommand
+	text := inTerminal(t, &Terminal{Home: home, Dir: home}, strings.Join([]string{
+		self + " connect " + ln.Addr().String(), self + " dial " + sock.Addr().String(), self + " dial " + abstract.Addr().String(),
+	}, "\n"))
+	if got := strings.Fields(text); len(got) != 3 || got[0] != "ok" || got[1] != "EAFNOSUPPORT" || got[2] != "EAFNOSUPPORT" {
+		t.Errorf("got %q", text)
+	}
+}
