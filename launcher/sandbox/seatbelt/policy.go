@@ -38,6 +38,7 @@ type Policy struct {
 	// unpacked there bring such files as a matter of course.
 	NamesFree []string
 
+	OpenExec   bool     // what can be written can be executed, too (SPEC 36 is for runs)
 	ExecGrants []string // roots inside writable ones where execution is allowed again (SPEC 37)
 	Tools      []string // single programs that may be executed wherever they are
 	Dangerous  []string // programs that may never be executed (SPEC 35)
@@ -45,6 +46,8 @@ type Policy struct {
 	Network bool  // false: no port and no resolver at all
 	Ports   []int // the run's own loopback ports: HTTP and SOCKS proxy, gateway
 	DNS     DNS
+	// OpenNetwork opens every host and port, both ways, and no Unix socket.
+	OpenNetwork bool
 	// GuardPort is the loopback port of the DNS guard, for DNSGuard.
 	GuardPort int
 

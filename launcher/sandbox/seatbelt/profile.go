@@ -223,7 +223,7 @@ func (w *writer) ancestors() {
 
 func (w *writer) exec() {
 	w.section("nothing is executed from where it can be written")
-	if roots := w.filters(w.policy.Writable, subpath); len(roots) > 0 {
+	if roots := w.filters(w.policy.Writable, subpath); len(roots) > 0 && !w.policy.OpenExec {
 		w.deny("process-exec*", roots...)
 	}
 	w.allow("process-exec*", w.filters(w.policy.ExecGrants, subpath)...)
@@ -241,6 +241,10 @@ func (w *writer) network() {
 		return
 	}
 	w.section("the only way out")
+	if p.Network && p.OpenNetwork {
+		w.allow("network-outbound", `(remote ip "*:*")`)
+		w.allow("network-bind network-inbound", `(local ip "*:*")`)
+	}
 	ports := slices.Clone(p.Ports)
 	slices.Sort(ports)
 	for _, port := range slices.Compact(ports) {
