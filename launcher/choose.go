@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 
 	"postern/launcher/backend"
 	"postern/launcher/sandbox"
@@ -52,20 +54,35 @@ func choose(off bool, named, preferred backend.Backend) (choice, error) {
 }
 
 // mayStepDown reports whether err is of the kind that a host without a sandbox has: of
-// the system, and not of what was asked of it.
+// the system, not of what was asked of it, and lasting. What is used up at the moment may
+// have been used up by a run, which would have the next one without a sandbox.
 func mayStepDown(err error) bool {
 	r, ok := errors.AsType[*sandbox.Refusal](err)
 	if !ok {
 		return false
 	}
 	switch r.Reason {
-	case sandbox.ReasonUnsupportedOS, sandbox.ReasonUnsupportedArch, sandbox.ReasonSeatbelt, sandbox.ReasonWSL1,
-		sandbox.ReasonMissing, sandbox.ReasonTooOld, sandbox.ReasonNamespaces, sandbox.ReasonExhausted,
+	case sandbox.ReasonUnsupportedOS, sandbox.ReasonUnsupportedArch, sandbox.ReasonWSL1,
+		sandbox.ReasonMissing, sandbox.ReasonTooOld, sandbox.ReasonNamespaces,
 		sandbox.ReasonAppArmor, sandbox.ReasonProc, sandbox.ReasonSeccomp:
 		return true
+	case sandbox.ReasonExhausted:
+		return noNamespaces("/proc/sys/user")
 	default:
 		// Untrusted tools, mounts that fail, protocols that are not kept: something is
-		// there, and wrong. That is no host without a sandbox.
+		// there, and wrong. That is no host without a sandbox. macOS always has one.
 		return false
 	}
+}
+
+// noNamespaces reports whether the limits in dir leave nobody any namespaces of a kind
+// that a sandbox needs.
+func noNamespaces(dir string) bool {
+	for _, kind := range []string{"user", "mnt", "pid", "net", "ipc", "uts"} {
+		text, err := os.ReadFile(dir + "/max_" + kind + "_namespaces")
+		if err == nil && strings.TrimSpace(string(text)) == "0" {
+			return true
+		}
+	}
+	return false
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -56,6 +58,7 @@ func TestChoose(t *testing.T) {
 func TestMayStepDown(t *testing.T) {
 	for reason, want := range map[sandbox.Reason]bool{
 		sandbox.ReasonMissing: true, sandbox.ReasonNamespaces: true, sandbox.ReasonAppArmor: true, sandbox.ReasonUnsupportedOS: true,
+		sandbox.ReasonExhausted: false, sandbox.ReasonSeatbelt: false, sandbox.ReasonProfile: false,
 		sandbox.ReasonNameGlobs: false, sandbox.ReasonBind: false, sandbox.ReasonDir: false, sandbox.ReasonUntrusted: false, sandbox.ReasonSetuid: false,
 		sandbox.ReasonChanged: false, sandbox.ReasonMount: false, sandbox.ReasonProtocol: false, sandbox.ReasonTimeout: false, sandbox.ReasonStart: false,
 		reasonAppliance: false, reasonRefused: false, reasonUsage: false, reasonSpec: false,
@@ -66,6 +69,32 @@ func TestMayStepDown(t *testing.T) {
 	}
 	if mayStepDown(nil) || mayStepDown(errors.New("x")) {
 		t.Error("an error without a reason steps down")
+	}
+}
+
+// A limit of zero is a host's nature; one that is reached is not.
+func TestNoNamespaces(t *testing.T) {
+	dir := t.TempDir()
+	limit := func(kind, text string) {
+		if err := os.WriteFile(filepath.Join(dir, "max_"+kind+"_namespaces"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if noNamespaces(dir) {
+		t.Error("unknown limits are taken for none left")
+	}
+	for _, kind := range []string{"user", "mnt", "pid", "net", "ipc", "uts"} {
+		limit(kind, "1000\n")
+	}
+	if noNamespaces(dir) {
+		t.Error("a limit of 1000 is taken for zero")
+	}
+	for _, kind := range []string{"user", "mnt", "pid", "net", "ipc", "uts"} {
+		limit(kind, "0\n")
+		if !noNamespaces(dir) {
+			t.Errorf("no %s namespaces at all are not noticed", kind)
+		}
+		limit(kind, "1000\n")
 	}
 }
 

@@ -135,7 +135,7 @@ func (h *hostRun) dispatch(c choice) (sandbox.Status, error) {
 	ctx, cancel := h.signals.context()
 	defer cancel()
 	probe := sandbox.Check(ctx, starting, nil)
-	if probe.Available {
+	if probe.Available || !mayStepDown(&sandbox.Refusal{Reason: probe.Reason}) {
 		return status, err
 	}
 	h.say.warn("%s", backend.StartLine(false, false, probe.Note, probe.Hint))

@@ -83,6 +83,36 @@ func TestExecDoesNotFallBack(t *testing.T) {
 	}
 }
 
+// SPEC 27: a run that uses up this user's processes, memory or namespaces does not have
+// the next one without a sandbox.
+func TestExecDoesNotFallBackForAShortage(t *testing.T) {
+	const denied = "bwrap: No permissions to create new namespace, likely because the kernel does not allow non-privileged user namespaces."
+	passing := []string{
+		"bwrap: Creating new namespace failed: Resource temporarily unavailable",
+		"bwrap: Creating new namespace failed: Cannot allocate memory",
+		"bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)",
+		"bwrap: unshare user ns: No space left on device",
+	}
+	scripts := map[string]string{"only the probe lacks something": `[ -e "$0.ran" ] && { ` + says(passing[0]) + `; }; touch "$0.ran"; ` + says(denied)}
+	for _, line := range passing {
+		scripts[line] = says(line)
+	}
+	for name, script := range scripts {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a := newAppliance(t, w.runs)
+			(&fake{script: script}).install(t, w)
+			h := w.sh(nil, "touch ran")
+			if exit := h.last(t); h.code != exitRefused || exit.Handle.State != spec.Failed || len(h.of(spec.Ready)) > 0 {
+				t.Errorf("%d %+v", h.code, exit.Handle)
+			}
+			if _, err := os.Stat(filepath.Join(w.tree, "ran")); err == nil || len(a.seen()) > 0 {
+				t.Error("it ran without a sandbox")
+			}
+		})
+	}
+}
+
 // SPEC 10: the preference steps down, and a line says so.
 func TestExecStepsDownFromAVirtualMachine(t *testing.T) {
 	w := newWorld(t)

@@ -63,6 +63,28 @@ var symptoms = []symptom{
 	},
 }
 
+// usedUp are the errors of the system that say that something is used up at the moment,
+// whatever it was that could not be made. A host is not to be taken for one without
+// sandboxes for that.
+var usedUp = []string{
+	": Resource temporarily unavailable", ": Cannot allocate memory", ": No space left on device", ": Too many open files", ": Too many open files in system",
+}
+
+// exhausted replaces a reason that lies in the host's nature where it was a shortage.
+func (r *Refusal) exhausted(line string) {
+	switch r.Reason {
+	case ReasonAppArmor, ReasonNamespaces, ReasonProc, ReasonSeccomp:
+	default:
+		return
+	}
+	for _, text := range usedUp {
+		if strings.HasSuffix(line, text) {
+			r.Reason, r.Detail = ReasonExhausted, "this user's processes, or the memory or the namespaces of this host, are used up"
+			r.Cure = "end what uses them, other runs among it, or raise the limits (ulimit -u, sysctl user.max_user_namespaces)"
+		}
+	}
+}
+
 // tryBwrap is what a person can type where bubblewrap fails in a way we do not know.
 const tryBwrap = "bwrap --unshare-all --ro-bind / / true"
 
@@ -81,6 +103,7 @@ func classify(stderr string) *Refusal {
 			break
 		}
 	}
+	r.exhausted(lastLine(said))
 	if said != "" {
 		r.Detail += ": " + lastLine(said)
 	}
