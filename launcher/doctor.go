@@ -81,7 +81,7 @@ func diagnose(o sandbox.Options) diagnosis {
 	d.Sandbox = sandbox.Check(ctx, o, func(p *sandbox.Process) {
 		if err == nil {
 			d.Appliance.Where = filepath.Join(runDir, leaseSocket)
-			d.Appliance.lend(ctx, p.Pair())
+			d.Appliance.lend(ctx, p.Pair(), p.Facts().Inside().Login)
 		}
 	})
 	if err == nil && !d.Sandbox.Available && d.Appliance.Reason == "" && !d.Appliance.OK {
@@ -91,10 +91,10 @@ func diagnose(o sandbox.Options) diagnosis {
 }
 
 // lend asks the appliance to take a run, and takes it back.
-func (f *finding) lend(ctx context.Context, pair lease.Pair) {
+func (f *finding) lend(ctx context.Context, pair lease.Pair, login *lease.Login) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	k := &keeper{path: f.Where, pair: pair, lend: lease.Lend, hello: lease.Hello{Spec: lease.Spec{ID: "doctor-" + newID()}}}
+	k := &keeper{path: f.Where, pair: pair, lend: lease.Lend, hello: lease.Hello{Spec: lease.Spec{ID: "doctor-" + newID()}, Login: login}}
 	l, err := k.lendFirst(ctx)
 	if err != nil {
 		f.fail(reasonLease, err)

@@ -112,7 +112,7 @@ func TestLoginEveryRequest(t *testing.T) {
 }
 
 func rfc1929(u, p string) string {
-	return "\x01" + string(byte(len(u))) + u + string(byte(len(p))) + p
+	return "\x01" + string([]byte{byte(len(u))}) + u + string([]byte{byte(len(p))}) + p
 }
 
 func TestLoginSOCKS(t *testing.T) {
@@ -173,4 +173,31 @@ func TestLoginIsNotPrinted(t *testing.T) {
 	if text := fmt.Sprintf("%v %+v %s", l, l, l); strings.Contains(text, password) || strings.Contains(text, "[") {
 		t.Errorf("printed %s", text)
 	}
+}
+
+// FuzzLogin: whatever a client sends, only the very credentials are taken for them.
+func FuzzLogin(f *testing.F) {
+	f.Add([]byte(rfc1929(user, password)))
+	f.Add([]byte("\x01\x00\x00"))
+	f.Add([]byte("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nProxy-Authorization: " + basic(user+":"+password) + "\r\n\r\n"))
+	f.Add([]byte("GET http://a/ HTTP/1.1\r\nHost: a\r\nproxy-Authorization: basic  =\r\n\r\n"))
+	l := NewLogin(user, password)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		u, p, n, err := readLogin(b)
+		switch {
+		case err != nil && (u != "" || p != "" || n != 0):
+			t.Fatalf("%x: %q %q %d with %v", b, u, p, n, err)
+		case err == nil && (n > len(b) || string(b[:n]) != rfc1929(u, p) || l.matches(u, p) != (u == user && p == password)):
+			t.Fatalf("%x: read %q %q", b, u, p)
+		}
+		limits := (&Limits{}).withDefaults()
+		n, err = scanHead(b, &limits)
+		var r request
+		if err != nil || n == 0 || r.parseHead(b[:n]) != nil {
+			return
+		}
+		if u, p, ok := r.authorization(); ok && !strings.Contains(strings.ToLower(string(b[:n])), "proxy-authorization:") {
+			t.Fatalf("%q %q out of %q", u, p, b)
+		}
+	})
 }

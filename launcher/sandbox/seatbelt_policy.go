@@ -52,8 +52,9 @@ var (
 		".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile", ".gitconfig", ".zshenv", ".zlogin", ".config/git", ".config/postern",
 	}
 
-	// scratch is writable for everybody. The resolved spellings are the kernel's.
-	scratch = []string{"/tmp", "/private/tmp", "/var/folders", "/private/var/folders"}
+	// scratch is writable for everybody. The resolved spellings are the kernel's. What is
+	// opened below /dev/fd is open already, and gets no other rights by it.
+	scratch = []string{"/tmp", "/private/tmp", "/var/folders", "/private/var/folders", "/dev/fd"}
 	devices = []string{"/dev/null", "/dev/dtracehelper", "/dev/tty", "/dev/stdout", "/dev/stderr"}
 
 	// secretNames hold at any depth, in packages too.

@@ -23,8 +23,9 @@ func seen(pieces ...string) []Report {
 	return out
 }
 
-// TestNames is what programs write when a call is denied, one line each.
-func TestNames(t *testing.T) {
+// TestSPEC94Names is what programs write when a call is denied, one line each: what was
+// tried, and on what.
+func TestSPEC94Names(t *testing.T) {
 	for _, tc := range []struct{ line, action, target string }{
 		{"touch: cannot touch 'x': Permission denied", "touch", "x"},
 		{"mkdir: cannot create directory ‘/opt/x y’: Permission denied", "create directory", "/opt/x y"},
