@@ -22,6 +22,7 @@ func (f *Facts) addAliases() error {
 		}
 		inodes[d.ID.Ino] = true
 	}
+	met := map[FileID]uint64{}
 	denied := make(map[string]DenialKind, len(f.Denials))
 	for _, d := range f.Denials {
 		denied[d.Path] = max(d.Kind, denied[d.Path])
@@ -38,12 +39,19 @@ func (f *Facts) addAliases() error {
 				continue
 			}
 			kind, ok := wanted[idOf(info)]
+			met[idOf(info)]++
 			if had, known := denied[path]; !ok || known && had >= kind {
 				continue
 			}
 			denied[path] = kind
 			f.warnf("%s is another name (a hard link) of a file that is protected, and is protected too", path)
 			f.Denials = append(f.Denials, Denial{Path: path, Kind: kind, ID: idOf(info)})
+		}
+	}
+	for _, d := range f.aliased {
+		// A directory of some file systems says other numbers than its files do.
+		if info, err := os.Lstat(d.Path); err == nil && met[d.ID] < links(info) && !sureInodes(d.Path) {
+			f.warnf("%s has another name (a hard link): if that is in a folder of the run, it is not protected there", d.Path)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -92,4 +93,11 @@ func direntMode(kind byte) (mode fs.FileMode, known bool) {
 		return fs.ModeDevice | fs.ModeCharDevice, true
 	}
 	return 0, false
+}
+
+// sureInodes reports whether the directories around a file say the numbers of its inodes
+// as it does itself.
+func sureInodes(path string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(path, &fs) == nil && int64(fs.Type) != unix.OVERLAYFS_SUPER_MAGIC && slices.Contains(localFS, int64(fs.Type)) //nolint:unconvert // its width differs by platform
 }
