@@ -52,6 +52,7 @@ func matrix() []client {
 		{name: "curl, plain HTTP", needs: []string{"curl"}, script: "curl -sS --fail-with-body http://HOST/hello", want: "hello from allowed.example", denied: reason},
 		{name: "git over HTTPS", needs: []string{"git"}, script: "GIT_SSL_CAINFO=$SSL_CERT_FILE git clone -q https://HOST/git/tiny.git /tmp/tiny && git -C /tmp/tiny log --format=%s", want: "tiny", denied: code},
 		{name: "git over SSH", needs: []string{"git", "ssh"}, script: "git clone -q git@HOST:tiny.git /tmp/tiny && git -C /tmp/tiny log --format=%s", want: "tiny", denied: "denied by the policy"},
+		{name: "ssh", needs: []string{"ssh"}, script: `printf 0000 | ssh -o BatchMode=yes git@HOST "git-upload-pack 'tiny.git'"`, want: "refs/heads/main", denied: "denied by the policy"},
 		{
 			name: "gh", needs: []string{"gh"}, allowed: "api.github.com",
 			script: `export GH_TOKEN=x GH_ENTERPRISE_TOKEN=x; case HOST in api.github.com) gh api user;; *) gh api --hostname HOST user;; esac`, want: `"login":"octocat"`, denied: reason,

@@ -25,6 +25,7 @@ func etcFiles(home string) []Data {
 		{Path: "/etc/hosts", Content: "127.0.0.1 localhost " + hostname + "\n::1 localhost ip6-localhost ip6-loopback\n"},
 		{Path: "/etc/nsswitch.conf", Content: "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"},
 		{Path: "/etc/resolv.conf", Content: "# Names are resolved by the proxies: HTTP_PROXY, POSTERN_SOCKS.\noptions timeout:1 attempts:1\n"},
+		{Path: "/etc/ssh/ssh_config", Content: sshConfig},
 	}
 }
 

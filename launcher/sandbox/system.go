@@ -26,7 +26,7 @@ var etcTrees = []string{
 	"ld.so.cache", "locale.alias", "locale.conf", "localtime",
 	"mime.types", "os-release", "pki/ca-trust/extracted", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf",
 	"profile", "profile.d", "bash.bashrc", "bashrc", "protocols", "redhat-release", "services", "shells",
-	"ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf",
+	"ssh/ssh_config.d", "ssh/ssh_known_hosts", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf",
 	"static", "terminfo", "timezone", "vimrc", "zsh", "zshenv",
 }
 
