@@ -1,6 +1,9 @@
 package main
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // configWords are what git says when it may not write a configuration. It says so in
 // passing (push -u and checkout --track succeed all the same) and does not say why.
@@ -22,14 +25,14 @@ func (a *adviser) observe(b []byte) {
 	if a.seen {
 		return
 	}
-	across := append(a.tail, b[:min(len(b), longest)]...)
+	across := slices.Concat(a.tail, b[:min(len(b), longest)])
 	for _, words := range configWords {
 		a.seen = a.seen || bytes.Contains(across, words) || bytes.Contains(b, words)
 	}
 	if len(b) >= longest {
 		across = b
 	}
-	a.tail = append([]byte(nil), across[max(0, len(across)-longest):]...)
+	a.tail = slices.Clone(across[max(0, len(across)-longest):])
 }
 
 // say prints it, once, when the command has ended.

@@ -280,7 +280,7 @@ func (r *reader) paths(key string) []string {
 			out[i] = filepath.Join(home, rest)
 		}
 		// A pattern may be relative: to each folder of the run.
-		if !filepath.IsAbs(out[i]) && !(key != "bind" && sandbox.IsGlob(path)) {
+		if !filepath.IsAbs(out[i]) && (key == "bind" || !sandbox.IsGlob(path)) {
 			r.fail(key, fmt.Errorf("%q is not an absolute path", path))
 		}
 	}

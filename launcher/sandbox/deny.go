@@ -285,8 +285,8 @@ func physical(given string) string {
 	if name == ".." || name == "." {
 		dir, name = given, ""
 	}
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		return filepath.Join(real, name)
+	if target, err := filepath.EvalSymlinks(dir); err == nil {
+		return filepath.Join(target, name)
 	}
 	return filepath.Clean(given)
 }

@@ -76,8 +76,8 @@ func parseGlobs(texts []string) (*globSet, error) {
 		g.text = text
 		s.globs = append(s.globs, g)
 		if fixed := fixedPart(text); g.abs && fixed != "/" {
-			if real, err := filepath.EvalSymlinks(fixed); err == nil && real != filepath.Clean(fixed) {
-				g, err := parseGlob(strings.TrimSuffix(real, "/") + text[len(fixed):])
+			if target, err := filepath.EvalSymlinks(fixed); err == nil && target != filepath.Clean(fixed) {
+				g, err := parseGlob(strings.TrimSuffix(target, "/") + text[len(fixed):])
 				if err != nil {
 					return nil, err
 				}

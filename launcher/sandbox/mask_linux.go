@@ -116,7 +116,7 @@ func becomeBwrap(args []string) int {
 	if err := dropCapabilities(); err != nil {
 		return initFailed(err)
 	}
-	return initFailed(syscall.Exec(argv[0], argv, os.Environ()))
+	return initFailed(syscall.Exec(argv[0], argv, os.Environ())) //nolint:gosec // the launcher wrote it
 }
 
 // tooManyMounts is how the launcher knows this failure.
