@@ -40,6 +40,22 @@ func TestSPEC95ViolationsOfARun(t *testing.T) {
 	}
 }
 
+// TestSPEC95AtATerminal: what is said at the command's own terminal is looked at as well,
+// and stays a terminal.
+func TestSPEC95AtATerminal(t *testing.T) {
+	w := newWorld(t)
+	newAppliance(t, w.runs)
+	secret := w.write("tree/secret", "x", 0o644)
+	c := newConsole(t)
+	cmd := c.start(w.command("run", "--hide", secret, "--", "/bin/sh", "-c", "test -t 2 && echo a terminal; cat secret; exit 4"))
+	c.sees("a terminal\r\n")
+	c.sees("cat: secret: Permission denied\r\n")
+	c.sees("postern: violation: access secret\r\n")
+	if code := c.ends(cmd); code != 4 {
+		t.Errorf("status %d", code)
+	}
+}
+
 // TestSPEC96TwoRuns: a violation is told to the run that it happened in.
 func TestSPEC96TwoRuns(t *testing.T) {
 	w := newWorld(t)

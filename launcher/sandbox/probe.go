@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"postern/launcher/backend"
+	"postern/launcher/sandbox/seatbelt"
 )
 
 // Probe is what this host offers. The first four fields are the specification's
@@ -65,6 +66,8 @@ func (p *Probe) try(ctx context.Context, o Options, visit func(*Process)) error 
 			return o.blame(err)
 		}
 		p.Version = toolVersion(ctx, p.Tool)
+	} else if runtime.GOOS == "darwin" {
+		p.Tool = seatbelt.Exe
 	}
 	dir, err := os.MkdirTemp("", "postern-probe-")
 	if err != nil {

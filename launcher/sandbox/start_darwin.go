@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strconv"
 	"syscall"
@@ -17,7 +18,11 @@ type Process struct{ wrapped }
 // is to blame.
 func Start(ctx context.Context, f *Facts, o Options) (*Process, error) {
 	if err := checkTool(seatbelt.Exe); err != nil {
-		return nil, &Refusal{Reason: ReasonSeatbelt, Detail: "there is no " + seatbelt.Exe + " to be trusted", Err: err}
+		out := &Refusal{Reason: ReasonSeatbelt, Detail: "there is no " + seatbelt.Exe + " to be trusted", Err: err}
+		if r, ok := errors.AsType[*Refusal](err); ok {
+			out.Detail, out.Err = r.Detail, r.Err // what it advises is about another tool
+		}
+		return nil, out
 	}
 	p := &Process{wrapped{wrapper: wrapper{
 		Tool: seatbelt.Exe, True: "/usr/bin/true",
