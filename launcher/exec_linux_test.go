@@ -183,6 +183,32 @@ func TestExecEvents(t *testing.T) {
 	}
 }
 
+// Whoever follows the session at the appliance sees the same kinds of events.
+func TestExecTellsTheAppliance(t *testing.T) {
+	w := newWorld(t)
+	a := newAppliance(t, w.runs)
+	for _, flags := range [][]string{{"--events", "1"}, nil} {
+		before := len(a.reports())
+		args := append(append([]string{"exec", "--spec", w.spec(nil), "--timeout", "2s"}, flags...), "--", "/bin/sh", "-c")
+		w.postern(append(args, "echo 'sh: /x: Permission denied' >&2; exit 3")...)
+		<-a.ended
+		w.postern(append(args, "exec sleep 100")...)
+		<-a.ended
+		var kinds []string
+		told := a.reports()[before:]
+		for _, e := range told {
+			kinds = append(kinds, e.Type)
+		}
+		if got := strings.Join(kinds, " "); got != "ready violation exit ready killed exit" {
+			t.Fatalf("with %v: %s", flags, got)
+		}
+		if told[0].Text("backend") != "native" || told[1].Text("target") != "/x" || told[2].Fields["exitCode"] != 3.0 ||
+			told[4].Text("reason") != "timeout" || told[5].Fields["exitCode"] != 124.0 {
+			t.Errorf("%+v", told)
+		}
+	}
+}
+
 // A large output arrives whole and as it was.
 func TestExecManyBytes(t *testing.T) {
 	w := newWorld(t)

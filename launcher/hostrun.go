@@ -7,8 +7,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
@@ -64,6 +66,11 @@ type hostRun struct {
 	handle  *spec.Handle
 	streams streams
 	looking []func() // ends what looks for violations
+	keeper  *keeper  // nil: there is no appliance
+
+	mu      sync.Mutex // guards what follows
+	ready   bool
+	early   []func() // waits for that
 	oom     uint64   // kills before the command ran
 	oomSeen bool
 }
@@ -180,13 +187,10 @@ func (h *hostRun) launch() *launch {
 // know what it says. What looks for violations does so only here: without a sandbox no
 // call is denied by one (SPEC 97).
 func (h *hostRun) connect(o *sandbox.Options) error {
-	if h.events == nil {
-		return nil
-	}
 	sink := violation.NewSink(h.violated)
 	observe, end := lookFor(o, sink)
 	h.looking = append(h.looking, end, sink.Close)
-	if h.Streams == streamsPlain {
+	if h.events == nil || h.Streams == streamsPlain {
 		o.Observe = observe
 		return nil
 	}
@@ -200,7 +204,55 @@ func (h *hostRun) connect(o *sandbox.Options) error {
 
 func (h *hostRun) violated(r violation.Report) {
 	v := spec.Violation{Action: r.Action, Target: r.Target, Raw: r.Raw}
-	_ = h.events.Write(spec.Event{Type: spec.Violated, Violation: &v, Count: r.Count})
+	h.whenReady(func() {
+		_ = h.events.Write(spec.Event{Type: spec.Violated, Violation: &v, Count: r.Count})
+		h.report(lease.EventViolation, map[string]any{"action": clipped(v.Action), "target": clipped(v.Target), "raw": clipped(v.Raw), "count": r.Count})
+	})
+}
+
+// maxEarly is how many words of a command that runs already wait for the word that it
+// does.
+const maxEarly = 64
+
+// whenReady says something behind the word that the command runs.
+func (h *hostRun) whenReady(say func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.ready:
+		say()
+	case len(h.early) < maxEarly:
+		h.early = append(h.early, say)
+	}
+}
+
+// nowReady says that the command runs, and what has waited for that.
+func (h *hostRun) nowReady() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_ = h.events.Write(spec.Event{Type: spec.Ready, Handle: h.handle})
+	h.report(lease.EventReady, map[string]any{"backend": h.handle.Backend, "cwd": h.handle.Details["cwd"]})
+	for _, say := range h.early {
+		say()
+	}
+	h.ready, h.early = true, nil
+	h.streams.release()
+}
+
+// report tells the appliance, and by it those who follow the session there.
+func (h *hostRun) report(kind string, fields map[string]any) {
+	if h.keeper != nil {
+		h.keeper.report(lease.Event{Time: time.Now(), Type: kind, Fields: fields})
+	}
+}
+
+// clipped keeps a report small: what the command says may be long.
+func clipped(text string) string {
+	const limit = 1 << 10
+	if len(text) > limit {
+		text = text[:limit] + "…"
+	}
+	return strings.ToValidUTF8(text, "?")
 }
 
 // drain ends when everything the command said has been passed on and looked at.
@@ -223,12 +275,15 @@ func (h *hostRun) attend(p process, k *keeper, lent *lease.Lease) (sandbox.Statu
 	if k != nil {
 		k.event = h.appliance
 		k.ended = func() { stop.stop(spec.Stopped, stopGrace) }
-		kept.Go(func() { k.keep(ctx, lent) })
+		k.hold(lent)
+		h.keeper = k
 	}
 	_ = h.handle.To(spec.Warm)
 	_ = h.handle.To(spec.Active)
-	_ = h.events.Write(spec.Event{Type: spec.Ready, Handle: h.handle})
-	h.streams.release()
+	h.nowReady()
+	if k != nil {
+		kept.Go(func() { k.keep(ctx, lent) })
+	}
 	h.signals.forward(func(sig syscall.Signal, group bool) {
 		if sig == syscall.SIGTERM {
 			stop.stop(spec.Stopped, stopGrace)
@@ -238,10 +293,13 @@ func (h *hostRun) attend(p process, k *keeper, lent *lease.Lease) (sandbox.Statu
 	}, nil)
 
 	status, err := p.Wait()
-	cause := stop.ended()
+	status, err = h.verdict(status, stop.ended(), err, h.drain())
+	if err == nil {
+		h.report(lease.EventExit, map[string]any{"exitCode": status.ExitCode(), "signal": int(status.Signal)})
+	}
 	cancel()
 	kept.Wait()
-	return h.verdict(status, cause, err, h.drain())
+	return status, err
 }
 
 // appliance passes on what the appliance says: what rules refused, and pushes.
@@ -267,6 +325,7 @@ func (h *hostRun) verdict(status sandbox.Status, cause spec.Cause, err, lost err
 	}
 	if cause != "" {
 		_ = h.events.Write(spec.Event{Type: spec.Killed, Reason: cause})
+		h.report(lease.EventKilled, map[string]any{"reason": cause})
 		if err != nil {
 			// It was killed with PID 1 of its sandbox, which would have told.
 			status, err = killed, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"postern/caddy-modules/session/lease"
@@ -34,6 +35,27 @@ type keeper struct {
 	event func(lease.Event)
 	ended func() // the session was ended on request; nil: that is worth a warning only
 	warn  func(format string, args ...any)
+
+	mu   sync.Mutex
+	last *lease.Lease // the lease that lives, or lived last
+}
+
+// report tells the appliance of the run, if there is one: whoever follows the session
+// over the control API sees it. That it does not arrive is no matter of the run.
+func (k *keeper) report(e lease.Event) {
+	k.mu.Lock()
+	l := k.last
+	k.mu.Unlock()
+	if l != nil {
+		_ = l.Report(e)
+	}
+}
+
+// hold notes the lease that lives.
+func (k *keeper) hold(l *lease.Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.last = l
 }
 
 // first lends for the first time: the appliance is there, or the run does not start.
@@ -51,6 +73,7 @@ func (k *keeper) first(ctx context.Context) (*lease.Lease, error) {
 // not when the session was ended on request. It returns when the last lease is closed.
 func (k *keeper) keep(ctx context.Context, l *lease.Lease) {
 	for {
+		k.hold(l)
 		stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 		for e := range l.Events() {
 			k.event(e)

@@ -65,6 +65,7 @@ type appliance struct {
 	ln     *net.UnixListener
 	hellos []lease.Hello
 	live   []*lease.Request
+	told   []lease.Event    // what launchers reported
 	ended  chan lease.Hello // a lease has ended
 	wg     sync.WaitGroup
 }
@@ -132,6 +133,11 @@ func (a *appliance) take(c *net.UnixConn) {
 	srv := &http.Server{Handler: serve, ReadHeaderTimeout: time.Minute}
 	a.wg.Go(func() { _ = srv.Serve(r.Pair.HTTP) })
 	a.wg.Go(func() { denySOCKS(r.Pair.SOCKS) })
+	for e := range r.Reports() {
+		a.mu.Lock()
+		a.told = append(a.told, e)
+		a.mu.Unlock()
+	}
 	r.Wait()
 	_ = srv.Close()
 	_ = r.Pair.SOCKS.Close()
@@ -192,6 +198,13 @@ func (a *appliance) send(e lease.Event) {
 	for _, r := range a.live {
 		_ = r.Send(e)
 	}
+}
+
+// reports are what launchers told so far.
+func (a *appliance) reports() []lease.Event {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.told)
 }
 
 func (a *appliance) seen() []lease.Hello {

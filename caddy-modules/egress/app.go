@@ -40,7 +40,9 @@ func init() {
 // up, and each address of the answer is judged again before it is dialled.
 //
 // Refusals are emitted as the event `egress_denied`, pushes through a git gateway
-// as `git_push`, sessions as `egress_session_open` and `egress_session_close`.
+// as `git_push`, sessions as `egress_session_open` and `egress_session_close`, and what
+// launchers tell of their runs as `sandbox_ready`, `sandbox_violation`,
+// `sandbox_killed` and `sandbox_exit`.
 type App struct {
 	// The policy of sessions that name none. Default: the only policy there is;
 	// where there are several, it must be given.

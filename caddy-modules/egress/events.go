@@ -12,6 +12,8 @@ func eventName(kind string) string {
 	switch kind {
 	case lease.EventPush:
 		return "git_push"
+	case lease.EventReady, lease.EventExit, lease.EventKilled, lease.EventViolation:
+		return "sandbox_" + kind
 	default:
 		return "egress_" + kind
 	}

@@ -35,8 +35,8 @@ func TestPutSandboxSpec(t *testing.T) {
 		t.Errorf("again: %d %s", again, twice)
 	}
 	for change, field := range map[string]string{
-		`,"policy":"agent"}`: "backend",
-		`,"backend":"microvm","policy":"other"}`:                              "policy",
+		`,"policy":"agent"}`:                                                   "backend",
+		`,"backend":"microvm","policy":"other"}`:                               "policy",
 		`,"backend":"microvm","policy":"agent","repository":"github.com/a/b"}`: "repository",
 	} {
 		if status, body := call(t, c, "PUT", "/v1/sessions/s-1", eleven+change); status != http.StatusConflict || !strings.Contains(body, "another "+field) {

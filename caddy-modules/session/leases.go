@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"postern/caddy-modules/session/lease"
@@ -87,12 +88,25 @@ func (r *Registry) lease(c *net.UnixConn) {
 		defer close(told)
 		// The last word has no place in the queue, where it could get lost: the
 		// launcher obeys it.
-		if s.events.each(nil, sendAllBut(lease.EventSessionClose, req)) == nil {
+		if s.events.each(nil, sendAllBut(append(lease.Reported(), lease.EventSessionClose), req)) == nil {
 			_ = req.Send(s.last)
 		}
 	}()
+	reported := make(chan struct{})
+	go func() {
+		defer close(reported)
+		for e := range req.Reports() {
+			e.Session = spec.ID
+			r.Publish(e)
+		}
+	}()
+	defer func() {
+		_ = req.Close()
+		<-reported
+	}()
 	select {
 	case <-req.Closed():
+		<-reported // its last words come before the session's
 		s.end(endLeft)
 	case <-s.done:
 		// Closed here: let the launcher read why, if it reads.
@@ -100,11 +114,11 @@ func (r *Registry) lease(c *net.UnixConn) {
 	<-told
 }
 
-// sendAllBut sends events of all kinds but one. The session_close that is left
-// out may also be that of an earlier session with the id.
-func sendAllBut(kind string, req *lease.Request) func(lease.Event) error {
+// sendAllBut sends events of all kinds but some: what the launcher reported itself,
+// and session_close, which may also be that of an earlier session with the id.
+func sendAllBut(kinds []string, req *lease.Request) func(lease.Event) error {
 	return func(e lease.Event) error {
-		if e.Type == kind {
+		if slices.Contains(kinds, e.Type) {
 			return nil
 		}
 		return req.Send(e)

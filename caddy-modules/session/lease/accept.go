@@ -45,6 +45,7 @@ type Request struct {
 	timeout time.Duration
 	closed  chan struct{} // the peer hung up, broke the protocol, or Close was called
 	watched sync.WaitGroup
+	reports chan Event // what the launcher tells, until closed
 
 	write sync.Mutex // one message at a time
 }
@@ -61,7 +62,7 @@ func (a *Acceptor) Accept(c *net.UnixConn) (*Request, error) {
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
-	r := &Request{conn: c, timeout: timeout, closed: make(chan struct{})}
+	r := &Request{conn: c, timeout: timeout, closed: make(chan struct{}), reports: make(chan Event, reportQueue)}
 	if err := a.receive(r); err != nil {
 		if refused, ok := errors.AsType[*RefusedError](err); ok {
 			// Best effort: the peer may be gone, or not listening.
@@ -166,12 +167,9 @@ func descriptors(oob []byte) (fds []int, strange bool) {
 	return fds, strange
 }
 
-// watch waits for the peer to hang up. It has nothing more to say: a byte from
-// it ends the lease as well. Descriptors sent now are never received; the
-// kernel closes them, for Read makes no room for control data.
+// watch waits for the peer to hang up.
 func (r *Request) watch() {
-	var one [1]byte
-	_, _ = r.conn.Read(one[:])
+	r.listen()
 	close(r.closed)
 	_ = r.conn.Close()
 }

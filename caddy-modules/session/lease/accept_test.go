@@ -275,8 +275,8 @@ func TestHostilePeers(t *testing.T) {
 	}
 }
 
-// What a launcher says after its hello ends the lease, and descriptors it sends
-// then are closed unseen.
+// What a launcher says after its hello and is no report ends the lease, and descriptors
+// it sends then are closed unseen.
 func TestAfterTheHello(t *testing.T) {
 	ln, path := socket(t)
 	good := newPair(t)
@@ -292,7 +292,7 @@ func TestAfterTheHello(t *testing.T) {
 	}
 	defer r.req.Close()
 	before := openDescriptors(t)
-	if _, _, err := l.conn.WriteMsgUnix([]byte("x"), unix.UnixRights(fdOf(t, good.HTTP)), nil); err != nil {
+	if _, _, err := l.conn.WriteMsgUnix([]byte("x\n"), unix.UnixRights(fdOf(t, good.HTTP)), nil); err != nil {
 		t.Fatal(err)
 	}
 	r.req.Wait()

@@ -44,6 +44,9 @@ type Lease struct {
 	reading sync.WaitGroup
 	dropped atomic.Uint64
 	end     string // set before done is closed
+
+	write  sync.Mutex // one report at a time
+	broken bool       // half of one is out
 }
 
 // Lend offers the pair to the appliance whose lease socket is at path and waits
