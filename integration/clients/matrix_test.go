@@ -120,6 +120,12 @@ func matrix() []client {
 		{name: "wget", needs: []string{"wget"}, script: "wget -nv --ca-certificate=$SSL_CERT_FILE -O - https://HOST/hello", want: "hello from allowed.example", denied: reason},
 		{name: "gRPC in Go", files: copySelf, script: "./self " + grpcCommand + " HOST:443", want: "SERVING", denied: reason},
 		{
+			name: "gRPC in Python, over the C core", needs: []string{"python3:grpc"},
+			script: `/usr/bin/python3 -c 'import grpc, os, sys
+ch = grpc.secure_channel(sys.argv[1], grpc.ssl_channel_credentials(open(os.environ["SSL_CERT_FILE"], "rb").read()))
+print(ch.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=30))' HOST:443`, want: `b'\x08\x01'`, denied: code,
+		},
+		{
 			name: "apt", needs: []string{"apt-get"},
 			script: `mkdir -p /tmp/a/state/lists/partial /tmp/a/cache/archives/partial /tmp/a/etc
 echo "deb [trusted=yes] https://HOST/apt stable main" > /tmp/a/etc/sources.list
