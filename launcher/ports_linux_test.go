@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os/exec"
@@ -41,16 +42,21 @@ func hostServer(t *testing.T, addr string) string {
 	return port
 }
 
-// freePort is a port of the host that nobody listens on.
+// freePort is a port of the host that nobody listens on: none of those that the kernel
+// gives to whoever asks for any, so that nobody takes it in the meantime.
 func freePort(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := strconv.Itoa(10000 + rand.IntN(9000)) //nolint:gosec // no secret
+		ln, err := net.Listen("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			continue
+		}
+		_ = ln.Close()
+		return port
 	}
-	defer ln.Close()
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	return port
+	t.Fatal("no port is free")
+	return ""
 }
 
 // Every client finds a port of the host under every name of the loopback, although

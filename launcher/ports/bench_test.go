@@ -42,7 +42,7 @@ func BenchmarkForward(b *testing.B) {
 		}
 	}()
 	inside := uint16(origin.Addr().(*net.TCPAddr).Port) //nolint:forcetypeassert // a TCP listener
-	f, err := Open(b.Context(), Set{Publish: []Publish{{Host: freePort(b), Inside: inside}}})
+	f, err := Open(b.Context(), Set{Publish: []Publish{{Host: free(b), Inside: inside}}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -85,14 +85,4 @@ func BenchmarkForward(b *testing.B) {
 			}
 		})
 	}
-}
-
-func freePort(b *testing.B) uint16 {
-	b.Helper()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer ln.Close()
-	return uint16(ln.Addr().(*net.TCPAddr).Port) //nolint:forcetypeassert // a TCP listener
 }

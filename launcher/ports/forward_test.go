@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -66,13 +67,21 @@ func port(ln *net.TCPListener) uint16 {
 	return netip.MustParseAddrPort(ln.Addr().String()).Port()
 }
 
-// free is a port that nobody listens on.
-func free(t *testing.T) uint16 {
+// free is a port that nobody listens on: none of those that the kernel gives to whoever
+// asks for any, so that nobody takes it in the meantime.
+func free(t testing.TB) uint16 {
 	t.Helper()
-	ln, err := listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
-	must(t, err)
-	defer ln.Close()
-	return port(ln)
+	for range 100 {
+		want := uint16(10000 + rand.IntN(9000)) //nolint:gosec // no secret, and small
+		ln, err := listen(t.Context(), netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), want))
+		if err != nil {
+			continue
+		}
+		_ = ln.Close()
+		return want
+	}
+	t.Fatal("no port is free")
+	return 0
 }
 
 func must(t *testing.T, err error) {
