@@ -149,7 +149,12 @@ func (l *launch) start() (_ *running, err error) {
 		return nil, &sandbox.Refusal{Reason: reasonUsage, Detail: err.Error()}
 	}
 	who := l.identity(facts)
-	open, err := ports.Open(ctx, l.Ports)
+	led := l.Ports
+	if sandbox.SharedLoopback {
+		led = led.Apart()
+		l.options.Reach, l.options.Serve = l.Ports.Inside()
+	}
+	open, err := ports.Open(ctx, led)
 	if err != nil {
 		return nil, err
 	}

@@ -88,6 +88,7 @@ type macRun struct {
 	Dir     string // the run's private directory, see privateDir
 	Temp    string // the name of its temporary directory in there
 	Ports   []int
+	Serve   []int
 	Tag     string
 }
 
@@ -104,7 +105,7 @@ func seatbeltPolicy(f *Facts, r macRun, h macHost) (*seatbelt.Policy, error) {
 		Protected: slices.Clone(p.Protected), Hidden: slices.Clone(p.Hidden),
 		Secrets: slices.Clone(secretNames), Names: protectedNames(), NamesFree: slices.Sorted(keys(skippedDirs)),
 		ExecGrants: p.Mac.ExecGrants, Tools: []string{r.Exe},
-		Network: true, Ports: r.Ports, DNS: dns, Open: p.Mac.Open, Tag: r.Tag, Resolve: h.Resolve,
+		Network: true, Ports: r.Ports, Serve: r.Serve, DNS: dns, Open: p.Mac.Open, Tag: r.Tag, Resolve: h.Resolve,
 	}
 	for _, home := range f.homes {
 		if !p.Mac.Narrow {

@@ -48,6 +48,10 @@ type Options struct {
 	// Env is the environment in whose PATH Program is looked up.
 	Env []string
 
+	// Reach are further ports of the host's loopback that the command may connect to, and
+	// Serve those at which it may listen, where it shares that loopback.
+	Reach, Serve []uint16
+
 	// Tag ends what the system's log says of this run, on macOS.
 	Tag string
 

@@ -120,7 +120,7 @@ func (w *wrapped) writeProfile(exe string, o Options) error {
 	if env == nil {
 		env = os.Environ()
 	}
-	policy, err := seatbeltPolicy(w.facts, macRun{Program: o.Program, Exe: exe, Dir: w.dir.path, Temp: w.dir.tempName(), Ports: w.loop.ports(), Tag: o.Tag}, thisMac(env))
+	policy, err := seatbeltPolicy(w.facts, macRun{Program: o.Program, Exe: exe, Dir: w.dir.path, Temp: w.dir.tempName(), Ports: append(w.loop.ports(), numbers(o.Reach)...), Serve: numbers(o.Serve), Tag: o.Tag}, thisMac(env))
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,9 @@ type Policy struct {
 
 	Network bool  // false: no port and no resolver at all
 	Ports   []int // the run's own loopback ports: HTTP and SOCKS proxy, gateway
-	DNS     DNS
+	// Serve are loopback ports at which the run may listen.
+	Serve []int
+	DNS   DNS
 	// OpenNetwork opens every host and port, both ways, and no Unix socket.
 	OpenNetwork bool
 	// GuardPort is the loopback port of the DNS guard, for DNSGuard.
@@ -79,7 +81,7 @@ func (p *Policy) Validate() error {
 			errs = append(errs, fmt.Errorf("name %q: want a name or glob without leading slash", name))
 		}
 	}
-	for _, port := range append(append([]int(nil), p.Ports...), p.GuardPort) {
+	for _, port := range slices.Concat(p.Ports, p.Serve, []int{p.GuardPort}) {
 		if port < 0 || port > 65535 {
 			errs = append(errs, fmt.Errorf("port %d: want 1 to 65535", port))
 		}

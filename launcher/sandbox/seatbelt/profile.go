@@ -233,11 +233,17 @@ func (w *writer) exec() {
 	}
 }
 
+func sorted(ports []int) []int {
+	ports = slices.Clone(ports)
+	slices.Sort(ports)
+	return slices.Compact(ports)
+}
+
 // network opens the run's own ports. A filter on the local end would match every
-// outbound socket, so only the remote end is ever named.
+// outbound socket, so of those only the remote end is ever named.
 func (w *writer) network() {
 	p := w.policy
-	if !p.Network && len(p.Ports) == 0 {
+	if !p.Network && len(p.Ports)+len(p.Serve) == 0 {
 		return
 	}
 	w.section("the only way out")
@@ -245,10 +251,11 @@ func (w *writer) network() {
 		w.allow("network-outbound", `(remote ip "*:*")`)
 		w.allow("network-bind network-inbound", `(local ip "*:*")`)
 	}
-	ports := slices.Clone(p.Ports)
-	slices.Sort(ports)
-	for _, port := range slices.Compact(ports) {
+	for _, port := range sorted(p.Ports) {
 		w.allow("network-outbound", fmt.Sprintf(`(remote tcp "localhost:%d")`, port))
+	}
+	for _, port := range sorted(p.Serve) {
+		w.allow("network-bind network-inbound", fmt.Sprintf(`(local tcp "localhost:%d")`, port))
 	}
 	switch {
 	case !p.Network:

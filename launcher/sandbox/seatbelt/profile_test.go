@@ -33,6 +33,7 @@ func mac() *Policy {
 		Dangerous:  []string{"/usr/bin/sudo", "/Users/me/jobs/tree/bin/dd"},
 		Network:    true,
 		Ports:      []int{3128, 1080},
+		Serve:      []int{3000},
 		Tag:        "postern-s1",
 		Resolve: func(p string) (string, error) {
 			for from, to := range links {
@@ -156,6 +157,10 @@ func groups() []group {
 			op(sbpl.Request{Op: "network-outbound", Remote: &sbpl.Endpoint{Proto: "tcp", IPv6: true, Host: "localhost", Port: 3129}}, false),
 			op(sbpl.Request{Op: "network-outbound", Remote: &sbpl.Endpoint{Proto: "udp", Host: "localhost", Port: 3128}}, false),
 			op(sbpl.Request{Op: "network-bind", Local: &sbpl.Endpoint{Proto: "tcp", Host: "localhost", Port: 8080}}, false),
+			op(sbpl.Request{Op: "network-bind", Local: &sbpl.Endpoint{Proto: "tcp", Host: "localhost", Port: 3000}}, true),
+			op(sbpl.Request{Op: "network-inbound", Local: &sbpl.Endpoint{Proto: "tcp", Host: "localhost", Port: 3000}}, true),
+			op(sbpl.Request{Op: "network-bind", Local: &sbpl.Endpoint{Proto: "tcp", Host: "192.0.2.1", Port: 3000}}, false),
+			op(sbpl.Request{Op: "network-outbound", Local: &sbpl.Endpoint{Proto: "tcp", Host: "localhost", Port: 3000}, Remote: &sbpl.Endpoint{Proto: "tcp", Host: "192.0.2.1", Port: 443}}, false),
 			op(sbpl.Request{Op: "network-inbound", Local: &sbpl.Endpoint{Proto: "tcp", Host: "localhost", Port: 8080}}, false),
 		}},
 		{"SPEC_39_no_unix_sockets", []decision{
