@@ -27,8 +27,13 @@ import (
 // The test binary is the launcher, too: outside as the tests call it, and inside as
 // PID 1 and as the proxy command of ssh.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == injectCommand {
-		syscall.Exit(inject())
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case injectCommand:
+			syscall.Exit(inject())
+		case countCommand:
+			syscall.Exit(count(os.Args[2]))
+		}
 	}
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test.") {
 		fakeStart()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -34,7 +35,8 @@ type signals struct {
 	cancel context.CancelFunc
 	to     func(syscall.Signal, bool)
 	pause  func()
-	ready  chan struct{} // closed when there is a command to forward to
+	missed []syscall.Signal // what ends nothing, and came before the command ran
+	ready  chan struct{}    // closed when there is a command to forward to
 
 	stops sync.Mutex    // one stop at a time
 	turn  chan struct{} // closed when this process is continued; guarded by mu
@@ -100,6 +102,9 @@ func (s *signals) take(sig syscall.Signal) {
 	if to == nil && ends && s.sig == 0 {
 		s.sig = sig
 	}
+	if to == nil && !ends && sig != syscall.SIGTSTP && !slices.Contains(s.missed, sig) {
+		s.missed = append(s.missed, sig)
+	}
 	s.mu.Unlock()
 	switch {
 	case sig == syscall.SIGTSTP:
@@ -137,8 +142,11 @@ func (s *signals) forward(to func(sig syscall.Signal, group bool), pause func())
 	s.mu.Lock()
 	s.to, s.pause = to, pause
 	close(s.ready)
-	late := s.sig
+	late, missed := s.sig, s.missed
 	s.mu.Unlock()
+	for _, sig := range missed {
+		to(sig, forwarded[sig]) // the size may be another, say
+	}
 	if late != 0 {
 		to(late, forwarded[late])
 	}
