@@ -47,7 +47,7 @@ func hostServer(t *testing.T, addr string) string {
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 100 {
-		port := strconv.Itoa(10000 + rand.IntN(9000)) //nolint:gosec // no secret
+		port := strconv.Itoa(10000 + rand.IntN(9000))
 		ln, err := net.Listen("tcp", "127.0.0.1:"+port)
 		if err != nil {
 			continue

@@ -69,18 +69,18 @@ func port(ln *net.TCPListener) uint16 {
 
 // free is a port that nobody listens on: none of those that the kernel gives to whoever
 // asks for any, so that nobody takes it in the meantime.
-func free(t testing.TB) uint16 {
-	t.Helper()
+func free(tb testing.TB) uint16 {
+	tb.Helper()
 	for range 100 {
-		want := uint16(10000 + rand.IntN(9000)) //nolint:gosec // no secret, and small
-		ln, err := listen(t.Context(), netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), want))
+		want := uint16(10000 + rand.IntN(9000))
+		ln, err := listen(tb.Context(), netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), want))
 		if err != nil {
 			continue
 		}
 		_ = ln.Close()
 		return want
 	}
-	t.Fatal("no port is free")
+	tb.Fatal("no port is free")
 	return 0
 }
 
