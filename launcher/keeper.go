@@ -33,6 +33,7 @@ type keeper struct {
 
 	lend  func(context.Context, string, lease.Hello, lease.Pair) (*lease.Lease, error) // lease.Lend
 	event func(lease.Event)
+	alone func() // nobody will take the listeners any more; nil: they are closed, no more
 	ended func() // the session was ended on request; nil: that is worth a warning only
 	warn  func(format string, args ...any)
 
@@ -86,7 +87,7 @@ func (k *keeper) keep(ctx context.Context, l *lease.Lease) {
 		}
 		if l.End() == lease.EndRequested {
 			// Final: whoever may end sessions has ended this one.
-			_ = k.pair.Close()
+			k.abandon()
 			if k.ended != nil {
 				k.ended()
 			}
@@ -98,12 +99,20 @@ func (k *keeper) keep(ctx context.Context, l *lease.Lease) {
 		if l, err = k.again(ctx); err != nil {
 			if ctx.Err() == nil {
 				// Refused at once is better than waiting for nobody.
-				_ = k.pair.Close()
+				k.abandon()
 				k.warn("the run is without network and pushes from now on: %v", err)
 			}
 			return
 		}
 		k.warn("the appliance is back")
+	}
+}
+
+// abandon closes what only a session justifies.
+func (k *keeper) abandon() {
+	_ = k.pair.Close()
+	if k.alone != nil {
+		k.alone()
 	}
 }
 

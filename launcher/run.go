@@ -172,6 +172,9 @@ func (l *launch) start() (_ *running, err error) {
 		return nil, err
 	}
 	k := l.keeper(filepath.Join(runDir, leaseSocket), p.Pair(), p.Facts().Inside().Login)
+	// What leads past the proxies ends with the session: a port that an appliance refuses
+	// may be another session's by now.
+	k.alone = open.Close
 	lent, err := k.lendFirst(ctx)
 	if err != nil {
 		p.Close()
