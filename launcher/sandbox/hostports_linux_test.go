@@ -15,7 +15,7 @@ func TestSharedLoopbackPorts(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer ln.Close()
-	taken := uint16(ln.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
+	taken := uint16(ln.Addr().(*net.TCPAddr).Port)
 	p, err := wrap(t, w, Options{Stdout: devNull(t), Stderr: devNull(t), Reach: []uint16{5432}, Serve: []uint16{3000}})
 	must(t, err)
 	text := read(t, dir+"/profile")

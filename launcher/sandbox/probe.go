@@ -60,13 +60,14 @@ func Check(ctx context.Context, o Options, visit func(*Process)) Probe {
 }
 
 func (p *Probe) try(ctx context.Context, o Options, visit func(*Process)) error {
-	if runtime.GOOS == "linux" {
+	switch runtime.GOOS {
+	case "linux":
 		var err error
 		if p.Tool, err = FindBwrap(o.Dirs); err != nil {
 			return o.blame(err)
 		}
 		p.Version = toolVersion(ctx, p.Tool)
-	} else if runtime.GOOS == "darwin" {
+	case "darwin":
 		p.Tool = seatbelt.Exe
 	}
 	dir, err := os.MkdirTemp("", "postern-probe-")

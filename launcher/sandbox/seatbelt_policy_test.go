@@ -327,8 +327,13 @@ func TestEachRuleOfARunIsNeeded(t *testing.T) {
 // questions are what can be asked about what the text of a rule names.
 func questions(text string) []sbpl.Request {
 	qs := []sbpl.Request{
-		{Op: "appleevent-send"}, {Op: "lsopen"}, {Op: "job-creation"}, {Op: "mach-priv-task-port"}, {Op: "file-read-data", Path: "/"}, {Op: "file-write-create", Path: "/x"},
-		{Op: "network-outbound", Path: "/s"}, {Op: "network-outbound", Remote: &sbpl.Endpoint{Proto: "tcp", Host: "192.0.2.1", Port: 443}},
+		{Op: "file-read-data", Path: "/"},
+		{Op: "file-write-create", Path: "/x"},
+		{Op: "network-outbound", Path: "/s"},
+		{Op: "network-outbound", Remote: &sbpl.Endpoint{Proto: "tcp", Host: "192.0.2.1", Port: 443}},
+	}
+	for _, op := range []string{"appleevent-send", "lsopen", "job-creation", "mach-priv-task-port"} {
+		qs = append(qs, sbpl.Request{Op: op})
 	}
 	for _, target := range []string{"self", "same-sandbox", "children", "others"} {
 		qs = append(qs, sbpl.Request{Op: "signal", Target: target}, sbpl.Request{Op: "process-info-pidinfo", Target: target})
