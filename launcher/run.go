@@ -95,7 +95,7 @@ func (t *talker) warn(format string, args ...any) {
 func (t *talker) change(c sandbox.Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	fmt.Fprintf(t.w, "postern: %s %s; %s\n", printable(c.Path), c.What, c.Cure)
+	printChange(t.w, c)
 }
 
 // starting is what every start begins with. Tests put a bubblewrap of their own there.

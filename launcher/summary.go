@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"unicode"
 
 	"postern/caddy-modules/session/lease"
 	"postern/launcher/sandbox"
@@ -151,16 +152,23 @@ func (r *refusals) print(w io.Writer, changes []sandbox.Change) {
 		fmt.Fprintf(w, "postern: and %d refusals of other targets\n", rest)
 	}
 	for _, c := range changes {
-		fmt.Fprintf(w, "postern: %s %s; %s\n", printable(c.Path), c.What, c.Cure)
+		printChange(w, c)
 	}
 }
 
-// printable keeps hostile text from moving the cursor or filling the screen.
+// printChange writes one line. What changed may quote what the run made: where a link
+// led, what a file is called.
+func printChange(w io.Writer, c sandbox.Change) {
+	fmt.Fprintf(w, "postern: %s %s; %s\n", printable(c.Path), printable(c.What), c.Cure)
+}
+
+// printable keeps hostile text from moving the cursor, filling the screen, or reading
+// otherwise than it is (characters that turn the direction of text, or are not seen).
 func printable(text string) string {
 	const limit = 400
 	text = strings.ReplaceAll(text, "\n", "; ") // joined errors
 	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0 {
+		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
 			return '?'
 		}
 		return r

@@ -69,11 +69,27 @@ func TestSummaryOfChanges(t *testing.T) {
 	}
 }
 
+// What changed may quote a link's text or a file's name, which the run chose.
+func TestChangesPrintNoOrders(t *testing.T) {
+	c := sandbox.Change{Path: "/w/.bashrc", What: "was a symbolic link to x\x1b]0;title\x07\nsecond\u202e and was replaced", Cure: "look"}
+	const want = "postern: /w/.bashrc was a symbolic link to x?]0;title?; second? and was replaced; look\n"
+	if got := summary(nil, c); got != want {
+		t.Errorf("at the end: %q", got)
+	}
+	var now bytes.Buffer
+	(&talker{w: &now}).change(c)
+	if now.String() != want {
+		t.Errorf("at once: %q", now.String())
+	}
+}
+
 func TestPrintable(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{
 		{"plain ünïcode", "plain ünïcode"},
 		{"a\nb", "a; b"},
 		{"\x1b]0;title\x07", "?]0;title?"},
+		{"\u009b31m", "?31m"},
+		{"gpj.\u202etxt\u2066\u200b\u2028", "gpj.?txt???"},
 		{"\xff\xfe", "?"},
 		{strings.Repeat("é", 300), strings.Repeat("é", 200) + "…"},
 	} {
