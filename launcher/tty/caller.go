@@ -77,7 +77,7 @@ func (c *Caller) Attach() bool {
 	raw := *m
 	makeRaw(&raw)
 	c.guard()
-	if err := setModesOf(c.in, &raw); err == nil {
+	if err := setModesOf(c.in, setModes, &raw); err == nil {
 		c.found, c.raw = m, true
 	}
 	return true
@@ -100,9 +100,11 @@ func (c *Caller) restore() {
 		return
 	}
 	c.raw = false
-	// Whoever is in the foreground instead of us has given it modes of its own.
+	// Whoever is in the foreground instead of us has given it modes of its own. What lies
+	// there to be read was for the command, or is a terminal's answer to what the command
+	// printed: a shell is not to take it for a line of its user's.
 	if Foreground(c.in) {
-		_ = setModesOf(c.in, c.found)
+		_ = setModesOf(c.in, dropAndSet, c.found)
 	}
 }
 

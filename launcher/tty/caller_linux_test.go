@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,6 +68,43 @@ func TestModesAreGivenBack(t *testing.T) {
 		}
 		c.Resume()
 		c.Restore()
+	}
+}
+
+// A command can print a question to the terminal, and end: the answer must not be there
+// for the shell to read as if its user had typed it.
+func TestAnswersAreNotLeftToTheShell(t *testing.T) {
+	for name, back := range map[string]func(*Caller){"ended": (*Caller).Restore, "stopped": (*Caller).Pause} {
+		t.Run(name, func(t *testing.T) {
+			master, slave := pair(t)
+			c := NewCaller(slave, slave)
+			c.Attach()
+			const answer = "\x1b]lrm -rf ~\r\x1b\\"
+			if _, err := master.WriteString(answer); err != nil {
+				t.Fatal(err)
+			}
+			waiting := func() (n int) {
+				if err := control(slave, func(fd int) { n, _ = unix.IoctlGetInt(fd, unix.TIOCINQ) }); err != nil {
+					t.Fatal(err)
+				}
+				return n
+			}
+			for deadline := time.Now().Add(20 * time.Second); waiting() < len(answer); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the answer does not arrive")
+				}
+			}
+			back(c)
+			// In its own modes the terminal shows whole lines only: look at all of it.
+			raw := now(t, slave)
+			makeRaw(&raw)
+			if err := setModesOf(slave, setModes, &raw); err != nil {
+				t.Fatal(err)
+			}
+			if n := waiting(); n > 0 {
+				t.Errorf("%d bytes wait for whoever reads next", n)
+			}
+		})
 	}
 }
 

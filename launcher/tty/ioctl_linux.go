@@ -5,6 +5,9 @@ import "golang.org/x/sys/unix"
 const (
 	getModes = unix.TCGETS
 	setModes = unix.TCSETS
+
+	// dropAndSet drops what was typed and not read, too.
+	dropAndSet = unix.TCSETSF
 )
 
 // crashing are the signals of which Go ends at once, without running anything that was

@@ -29,8 +29,9 @@ func modes(f *os.File) (m *unix.Termios, err error) {
 	return m, err
 }
 
-func setModesOf(f *os.File, m *unix.Termios) (err error) {
-	if cerr := control(f, func(fd int) { err = unix.IoctlSetTermios(fd, setModes, m) }); cerr != nil {
+// setModesOf changes modes by a request: setModes, or dropAndSet.
+func setModesOf(f *os.File, request uint, m *unix.Termios) (err error) {
+	if cerr := control(f, func(fd int) { err = unix.IoctlSetTermios(fd, request, m) }); cerr != nil {
 		return cerr
 	}
 	return err
