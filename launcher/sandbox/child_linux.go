@@ -46,11 +46,13 @@ func (p *Process) PID() int { return p.child.pid }
 
 // wait waits for its end and returns its status, as a shell reports it.
 func (c *child) wait() int {
-	for {
-		// Looked at first, and reaped under the lock: see signal.
-		err := unix.Waitid(unix.P_PID, c.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			break
+	// Looked at first, and reaped under the lock: see kill.
+	if !c.poll() {
+		for {
+			err := unix.Waitid(unix.P_PID, c.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+			if !errors.Is(err, unix.EINTR) {
+				break
+			}
 		}
 	}
 	c.mu.Lock()
@@ -66,6 +68,27 @@ func (c *child) wait() int {
 		return 128 + int(status.Signal())
 	}
 	return status.ExitStatus()
+}
+
+// poll waits until it has ended, without a thread: one that waits in a system call makes
+// the runtime look after it, many times a millisecond at first. It reports false where
+// the kernel has no such descriptors, which came with Linux 5.10.
+func (c *child) poll() bool {
+	fd, err := unix.PidfdOpen(c.pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return false
+	}
+	f := os.NewFile(uintptr(fd), "process")
+	defer f.Close()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	return raw.Read(func(uintptr) bool {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, c.pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		return err != nil && !errors.Is(err, unix.EINTR) || info.Signo != 0
+	}) == nil
 }
 
 // kill ends it and its children, those first: alone, a child that waits for its parent

@@ -88,6 +88,10 @@ func (in *initial) send(m *message, fds ...int) error {
 	if err != nil {
 		return err
 	}
+	return in.transmit(data, fds...)
+}
+
+func (in *initial) transmit(data []byte, fds ...int) (err error) {
 	in.write.Lock()
 	defer in.write.Unlock()
 	if len(fds) > 0 {
@@ -105,7 +109,7 @@ func (in *initial) announce(ports []string) error {
 		if err != nil {
 			return err
 		}
-		err = in.send(&message{Type: msgListeners}, fds...)
+		err = in.transmit(plain(msgListeners, msgReady), fds...)
 		for _, fd := range fds {
 			// Nobody accepts inside, and the command must not be able to.
 			_ = unix.Close(fd)
@@ -113,8 +117,9 @@ func (in *initial) announce(ports []string) error {
 		if err != nil {
 			return fmt.Errorf("hand out listeners: %w", err)
 		}
+		return nil
 	}
-	return in.send(&message{Type: msgReady})
+	return in.transmit(plain(msgReady))
 }
 
 // backlog is how many connections wait while the appliance is away.

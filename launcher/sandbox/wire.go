@@ -108,6 +108,17 @@ func encode(m *message, limit int) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...), nil //nolint:gosec // bounded above
 }
 
+// plain makes the bytes of messages that have nothing but a type, one of the constants
+// above. The launcher waits for the first ones, and the codec takes its time to get ready.
+func plain(types ...string) []byte {
+	var out []byte
+	for _, t := range types {
+		body := `{"type":"` + t + `"}`
+		out = append(binary.BigEndian.AppendUint32(out, uint32(len(body))), body...) //nolint:gosec // a few bytes
+	}
+	return out
+}
+
 // decode reads one message of at most limit bytes. The error is io.EOF when r ends
 // before it begins.
 func decode(r io.Reader, limit int) (*message, error) {

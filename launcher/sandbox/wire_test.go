@@ -121,3 +121,17 @@ func FuzzDecode(f *testing.F) {
 		_, _ = unpack(m.Argv)
 	})
 }
+
+// What is written by hand is what the codec writes.
+func TestPlainMessages(t *testing.T) {
+	var want []byte
+	types := []string{msgListeners, msgReady, msgStarted}
+	for _, kind := range types {
+		data, err := encode(&message{Type: kind}, maxInside)
+		must(t, err)
+		want = append(want, data...)
+	}
+	if got := plain(types...); !bytes.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
