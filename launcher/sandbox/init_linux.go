@@ -194,7 +194,7 @@ func (in *initial) start(m *message) *message {
 			return &message{Type: msgFailed, Code: ExitRefused, Reason: ReasonTerminal, Detail: err.Error()}
 		}
 	}
-	pid, err := spawn(argv, env, in.tty.standard(m.TTY))
+	pid, err := spawn(argv, env, in.tty.standard(m.TTY), in.tty.process())
 	if err != nil {
 		code := exitNotExecutable
 		if errors.Is(err, unix.ENOENT) {
@@ -203,7 +203,6 @@ func (in *initial) start(m *message) *message {
 		return &message{Type: msgFailed, Code: code, Detail: err.Error()}
 	}
 	in.pid = pid // nobody else looks yet
-	in.tty.foreground(pid)
 	return nil
 }
 
@@ -233,7 +232,7 @@ func (e *expect) check() error {
 // spawn starts the command in a process group of its own, with the caller's standard
 // descriptors. A script without an interpreter line goes to the shell, as execvp
 // does it.
-func spawn(argv, env []string, standard []uintptr) (int, error) {
+func spawn(argv, env []string, standard []uintptr, process *syscall.SysProcAttr) (int, error) {
 	exe, err := lookPath(argv[0], env)
 	if err != nil {
 		return 0, err
@@ -241,7 +240,7 @@ func spawn(argv, env []string, standard []uintptr) (int, error) {
 	attr := &syscall.ProcAttr{
 		Env:   env,
 		Files: standard,
-		Sys:   &syscall.SysProcAttr{Setpgid: true},
+		Sys:   process,
 	}
 	pid, err := syscall.ForkExec(exe, argv, attr)
 	if errors.Is(err, unix.ENOEXEC) {

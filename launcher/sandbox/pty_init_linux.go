@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -78,15 +79,13 @@ func (in *pseudo) standard(t *ttyStart) []uintptr {
 	return []uintptr{slave, slave, fdStderr}
 }
 
-// foreground gives the terminal to the command, which has just begun. It may have asked
-// for it before, and been stopped for that: it is continued, and asks again.
-func (in *pseudo) foreground(pid int) {
+// process is how the command begins: in a group of its own, which has the terminal before
+// the command does anything. A key that is pressed at once is for it.
+func (in *pseudo) process() *syscall.SysProcAttr {
 	if in == nil {
-		return
+		return &syscall.SysProcAttr{Setpgid: true}
 	}
-	if err := unix.IoctlSetPointerInt(in.slave, unix.TIOCSPGRP, pid); err == nil {
-		_ = unix.Kill(-pid, unix.SIGCONT)
-	}
+	return &syscall.SysProcAttr{Setpgid: true, Foreground: true, Ctty: in.slave}
 }
 
 // stops is what to wait for beside ends: that the command is stopped at its terminal.
