@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -41,14 +43,11 @@ func doctorMain(args []string, stdout, stderr io.Writer) int {
 	fs := pflag.NewFlagSet("doctor", pflag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	asJSON := fs.Bool("json", false, "print JSON")
-	err := fs.Parse(args)
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
+	if err := parseJSONFlag(fs, args); errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprint(stdout, doctorUsage, fs.FlagUsages())
 		return 0
-	case err != nil || fs.NArg() > 0:
-		fmt.Fprint(stderr, doctorUsage)
-		return exitRefused
+	} else if err != nil {
+		return refuse(stderr, err)
 	}
 	d := diagnose(starting)
 	if *asJSON {
@@ -73,6 +72,9 @@ func diagnose(o sandbox.Options) diagnosis {
 		d.Settings.fail(reasonSettings, err)
 	} else {
 		d.Settings.OK = true
+		if _, err := os.Stat(d.Settings.Where); err != nil {
+			d.Settings.Detail = strings.TrimSuffix("none: the defaults hold; a file would be "+d.Settings.Where, "; a file would be ")
+		}
 	}
 	runDir, err := findRunDir()
 	if err != nil {
@@ -132,7 +134,7 @@ func (d *diagnosis) print(w io.Writer) {
 		finding
 	}{{"appliance", d.Appliance}, {"settings", d.Settings}} {
 		text := f.Where
-		if !f.OK {
+		if f.Detail != "" {
 			text = f.Detail
 		}
 		line(f.what, f.OK, text)

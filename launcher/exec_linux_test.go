@@ -416,7 +416,7 @@ func TestExecUsage(t *testing.T) {
 		{"no mounts", "no folder to work in", []string{"--spec", empty, "--", "true"}},
 		{"unknown backend", "want one of microvm, native, none", []string{"--spec", good, "--backend", "podman", "--", "true"}},
 		{"microvm", "[backend_cannot_wrap]", []string{"--spec", good, "--backend", "microvm", "--", "true"}},
-		{"a closed descriptor", "bad file descriptor", []string{"--spec", good, "--events", "77", "--", "true"}},
+		{"a closed descriptor", "handed over", []string{"--spec", good, "--events", "77", "--", "true"}},
 		{"events on stderr", "want 1, or", []string{"--spec", good, "--events", "2", "--", "true"}},
 		{"events and output", "cannot be told apart", []string{"--spec", good, "--events", "1", "--streams", "plain", "--", "true"}},
 		{"streams", "neither events nor plain", []string{"--spec", good, "--streams", "x", "--", "true"}},

@@ -81,10 +81,10 @@ func parseExec(args []string, stdin io.Reader, stdout io.Writer) (*hostRequest, 
 	var (
 		file     = fs.String("spec", "", "`FILE` with the spec; - is stdin, which CMD then finds at its end")
 		events   = fs.Int("events", 0, "write events to the descriptor `FD`")
-		streams  = fs.String("streams", streamsEvents, "with --events, stdout and stderr of CMD become `events`, or stay plain")
+		streams  = fs.String("streams", streamsEvents, "`events|plain`: with --events, what becomes of CMD's stdout and stderr")
 		timeout  = fs.Duration("timeout", 0, "end CMD after `TIME`, as 90s or 10m")
 		workdir  = fs.String("workdir", "", "start CMD in `DIR`, not in the spec's guestWorkdir")
-		onOff    = fs.String("sandbox", "", "on or `off`; $POSTERN_SANDBOX, $CC_SERVER_SANDBOX otherwise")
+		onOff    = fs.String("sandbox", "", "`on|off`; $POSTERN_SANDBOX, $CC_SERVER_SANDBOX otherwise")
 		named    = fs.String("backend", "", "`NAME`: native or none, and no other than that")
 		deflt    = fs.String("default-backend", string(backend.Native), "`NAME` that the host prefers, if none was asked for: microvm steps down to native")
 		sanitize = fs.Bool("sanitize", true, "with backend none, clean CMD's environment")
@@ -97,7 +97,7 @@ func parseExec(args []string, stdin io.Reader, stdout io.Writer) (*hostRequest, 
 	)
 	fs.Lookup("sandbox").NoOptDefVal = "on"
 	args, command, dashed := splitDash(args)
-	if err := fs.Parse(joinSandbox(args)); err != nil && !errors.Is(err, pflag.ErrHelp) {
+	if err := parseFlags(fs, joinSandbox(args)); err != nil && !errors.Is(err, pflag.ErrHelp) {
 		return nil, execUsageError(err)
 	}
 	if *help {
@@ -206,5 +206,5 @@ func sandboxOff(given bool, flag string, getenv func(string) string) bool {
 }
 
 func execUsageError(err error) error {
-	return &sandbox.Refusal{Reason: reasonUsage, Detail: err.Error(), Cure: "see postern exec --help"}
+	return misused("exec", err)
 }

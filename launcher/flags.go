@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -56,6 +57,7 @@ type request struct {
 	Ports ports.Set
 
 	summary *destination // nil: none is wanted
+	unset   []string     // variables of --env that are not set here
 
 	// given and open, if not nil, are what a host has said instead: its spec.
 	given *sandbox.Profile
@@ -90,7 +92,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		binds     = fs.StringArray("bind", nil, "show `DIR[:ro]` instead of the working directory; repeatable, name . too to keep it")
 		protect   = fs.StringArray("protect", nil, "`PATH` that is never writable (repeatable); a pattern is refused, for new names cannot be kept from being made")
 		hide      = fs.StringArray("hide", nil, "`PATH` that is not readable, or a pattern as **/*.pem: what matches at the start (repeatable)")
-		network   = fs.String("network", "", "on or `off`: off refuses every request, pushes excepted")
+		network   = fs.String("network", "", "`on|off`: off refuses every request, pushes excepted")
 		allow     = fs.StringArray("allow", nil, "also allow `HOST [PORT…]`, unless a policy denies it (repeatable)")
 		env       = fs.StringArray("env", nil, "pass `NAME[=VALUE]` on (repeatable)")
 		publish   = fs.StringArrayP("publish", "p", nil, "lead `[[ADDR:]HOSTPORT:]PORT` of this host's loopback (or ADDR) to PORT inside (repeatable)")
@@ -105,7 +107,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		summary   = fs.String("summary", "", "write what was denied as JSON to `FILE`, or to fd:N, when the run has ended")
 		help      = fs.BoolP("help", "h", false, "print this")
 	)
-	if err := fs.Parse(args); err != nil && !errors.Is(err, pflag.ErrHelp) {
+	if err := parseFlags(fs, args); err != nil && !errors.Is(err, pflag.ErrHelp) {
 		return nil, usageError(err)
 	}
 	if *help {
@@ -131,6 +133,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 	s.Links = append(s.Links, *links...)
 	s.Allow = append(s.Allow, *allow...)
 	s.Env = append(s.Env, *env...)
+	r.unset = unsetNames(*env)
 	s.Publish = append(s.Publish, *publish...)
 	s.Grants = append(s.Grants, *hostPorts...)
 	if fs.Changed("mode") {
@@ -159,6 +162,10 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 	}
 	if r.ID == "" {
 		r.ID = newID()
+	}
+	spec := r.session()
+	if err := spec.Validate(); err != nil {
+		return nil, usageError(err)
 	}
 	if fs.Changed("summary") {
 		if r.summary, err = openDestination(*summary); err != nil {
@@ -193,9 +200,10 @@ func (r *request) paths(binds, protect, hide []string) error {
 	}
 	r.Binds = append(r.Binds, r.settings.Binds...)
 	for _, list := range []struct {
+		flag string
 		from []string
 		into *[]string
-	}{{protect, &r.Protect}, {hide, &r.Hide}} {
+	}{{"protect", protect, &r.Protect}, {"hide", hide, &r.Hide}} {
 		for _, text := range list.from {
 			if sandbox.IsGlob(text) {
 				*list.into = append(*list.into, text) // relative to each folder of the run
@@ -211,7 +219,7 @@ func (r *request) paths(binds, protect, hide []string) error {
 				path = here + "/" + text
 			}
 			if _, err := os.Lstat(path); err != nil {
-				return fmt.Errorf("%w: what is to be protected or hidden must be there", err)
+				return fmt.Errorf("--%s %s: what is to be protected or hidden must be there: %w", list.flag, text, err)
 			}
 			*list.into = append(*list.into, path)
 		}
@@ -231,8 +239,17 @@ func splitGlobs(list []string) (paths, globs []string) {
 	return paths, globs
 }
 
-func usageError(err error) error {
-	return &sandbox.Refusal{Reason: reasonUsage, Detail: err.Error(), Cure: "see postern run --help"}
+func usageError(err error) error { return misused("run", err) }
+
+// unsetNames are the variables that are to be passed and are not there: nearly always a
+// slip, of which the command would only say that its key is missing.
+func unsetNames(env []string) (out []string) {
+	for _, text := range env {
+		if _, set := os.LookupEnv(text); !set && !strings.Contains(text, "=") {
+			out = append(out, text)
+		}
+	}
+	return out
 }
 
 // profile is what the sandbox is asked for.

@@ -47,7 +47,7 @@ func (r *hostRequest) openEvents(known error) (*spec.Writer, error) {
 	if r.Events == 0 {
 		return nil, known
 	}
-	if _, err := unix.FcntlInt(uintptr(r.Events), unix.F_GETFD, 0); err != nil {
+	if err := handedOver(r.Events); err != nil {
 		return nil, errors.Join(known, execUsageError(fmt.Errorf("--events %d: %w", r.Events, err)))
 	}
 	if r.Events == 1 {

@@ -73,6 +73,9 @@ func dispatch(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, version())
 		return 0
 	case "help", "--help", "-h":
+		if len(args) > 0 && args[0] != "help" {
+			return dispatch([]string{args[0], "--help"}, stdout, stderr)
+		}
 		fmt.Fprint(stdout, usage)
 		return 0
 	}

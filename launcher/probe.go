@@ -26,14 +26,11 @@ func probeMain(args []string, stdout, stderr io.Writer) int {
 	fs := pflag.NewFlagSet("probe", pflag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	asJSON := fs.Bool("json", false, "print JSON: available, requiresInstall, note, hint, reason, detail, backend, …")
-	err := fs.Parse(args)
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
+	if err := parseJSONFlag(fs, args); errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprint(stdout, probeUsage, fs.FlagUsages())
 		return 0
-	case err != nil || fs.NArg() > 0:
-		fmt.Fprint(stderr, probeUsage)
-		return exitRefused
+	} else if err != nil {
+		return refuse(stderr, err)
 	}
 	p := sandbox.Check(context.Background(), starting, nil)
 	if *asJSON {

@@ -84,8 +84,8 @@ func openDestination(text string) (*destination, error) {
 			return nil, fmt.Errorf("--summary %s: want fd:N with N from 3 on", text)
 		}
 		f := os.NewFile(uintptr(n), text)
-		if _, err := f.Stat(); err != nil {
-			return nil, fmt.Errorf("--summary %s: no such descriptor is open", text)
+		if err := handedOver(int(n)); err != nil {
+			return nil, fmt.Errorf("--summary %s: %w", text, err)
 		}
 		syscall.CloseOnExec(int(n)) // the sandbox is not to have it
 		return &destination{fd: f}, nil

@@ -148,6 +148,9 @@ func (l *launch) start() (_ *running, err error) {
 	if _, err := l.environment(facts, lease.Answer{}, nil); err != nil {
 		return nil, &sandbox.Refusal{Reason: reasonUsage, Detail: err.Error()}
 	}
+	for _, name := range l.unset {
+		l.say.warn("--env %s: it is not set here, so the command does not get it", name)
+	}
 	who := l.identity(facts)
 	led := l.Ports
 	if sandbox.SharedLoopback {

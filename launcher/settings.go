@@ -123,6 +123,7 @@ func loadSettings(path string) (*settings, error) {
 		}
 		s.Binds = append(s.Binds, b)
 	}
+	r.check(s)
 	return s, errors.Join(r.errs...)
 }
 

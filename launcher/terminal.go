@@ -54,7 +54,7 @@ func parseTerminal(args []string, stdout io.Writer) (*terminalRequest, error) {
 	)
 	flags.BoolVar(&r.Unix, "unix-sockets", false, "let a sandboxed SHELL make Unix sockets (it can then reach those of your home, and the nameless)")
 	flags.BoolVarP(&r.Quiet, "quiet", "q", false, "no warnings")
-	err := flags.Parse(args)
+	err := parseFlags(flags, args)
 	if errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprint(stdout, terminalUsage, flags.FlagUsages())
 		return nil, err
@@ -66,7 +66,7 @@ func parseTerminal(args []string, stdout io.Writer) (*terminalRequest, error) {
 		r.TTY, err = tty.ParseMode(*when)
 	}
 	if err != nil {
-		return nil, &sandbox.Refusal{Reason: reasonUsage, Detail: err.Error(), Cure: "see postern terminal --help"}
+		return nil, misused("terminal", err)
 	}
 	if r.Argv = flags.Args(); len(r.Argv) == 0 {
 		r.Argv = []string{"/bin/sh"}

@@ -101,13 +101,13 @@ func ParsePublish(text string) (Publish, error) {
 // ParseGrant reads PORT[:HOSTPORT]: inside it is PORT, on the host HOSTPORT, or the same.
 func ParseGrant(text string) (Grant, error) {
 	inside, host, two := strings.Cut(text, ":")
-	if !two {
-		host = inside
-	}
 	var g Grant
 	var err, hostErr error
-	g.Inside, err = parsePort(inside)
-	g.Host, hostErr = parsePort(host)
+	if g.Inside, err = parsePort(inside); two {
+		g.Host, hostErr = parsePort(host)
+	} else {
+		g.Host = g.Inside
+	}
 	if err = errors.Join(err, hostErr); err != nil {
 		return Grant{}, fmt.Errorf("open host port %q: %w; want PORT or PORT:HOSTPORT", text, err)
 	}

@@ -144,7 +144,7 @@ func (p *Profile) validate() error {
 		}
 	}
 	if len(p.Binds) == 0 {
-		return errors.New("validate profile: no folder to work in")
+		return &Refusal{Reason: ReasonBind, Detail: "the run has no folder to work in", Cure: "name one"}
 	}
 	if !slices.Contains(append(Modes(), ""), p.Mode) {
 		return fmt.Errorf("validate profile: unknown mode %q", p.Mode)
