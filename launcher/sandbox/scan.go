@@ -174,6 +174,7 @@ func (s *scanner) dir(at place) {
 			continue
 		}
 		next := s.below(&at, name, named)
+		next.path = at.path + "/" + name
 		next.rec, next.node = s.noted(&at, name)
 		s.dirs = append(s.dirs, next)
 	}
@@ -187,10 +188,10 @@ func (s *scanner) weight() int {
 	return len(s.names) + len(s.globbed) + len(s.tops) + len(s.gits) + len(s.closed) + len(s.deep) + len(s.errs) + len(s.notes)
 }
 
-// below is a folder of at, which is a .git if named.
+// below is a folder of at, which is a .git if named, but for its path.
 func (s *scanner) below(at *place, name string, named bool) place {
 	next := place{
-		path: at.path + "/" + name, depth: at.depth + 1, inGit: at.inGit || named, rec: noRec,
+		depth: at.depth + 1, inGit: at.inGit || named, rec: noRec,
 		names: at.names && at.depth < scanDepth && !named,
 	}
 	if at.names {

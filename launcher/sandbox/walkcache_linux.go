@@ -158,25 +158,57 @@ func (w *walk) writeCache(data []byte) {
 }
 
 // known goes on below a directory that is as it was noted, and reports whether it is.
+// Folders with none below them, which most are, are asked for from here: by one name
+// instead of a whole path.
 func (s *scanner) known(at *place) bool {
 	c := s.walk.cache
 	if c == nil || at.rec == noRec {
 		return false
 	}
 	r := &c.recs[at.rec]
-	var st unix.Stat_t
-	if r.ino == 0 || r.context != at.context() || unix.Lstat(at.path, &st) != nil ||
-		st.Ino != r.ino || st.Dev != r.dev || st.Ctim.Sec != r.sec || st.Ctim.Nsec != r.nsec || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	if r.ino == 0 || r.context != at.context() {
+		s.missed++
+		return false
+	}
+	if r.many == 0 {
+		if !r.is(unix.AT_FDCWD, at.path, unix.AT_SYMLINK_NOFOLLOW) {
+			s.missed++
+			return false
+		}
+		s.count++
+		return true
+	}
+	fd, err := unix.Open(at.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		s.missed++
+		return false
+	}
+	defer unix.Close(fd)
+	if !r.is(fd, "", unix.AT_EMPTY_PATH) {
 		s.missed++
 		return false
 	}
 	s.count++
 	for i := r.first; i < r.first+r.many; i++ {
-		next := s.below(at, c.recs[i].name, false)
+		child := &c.recs[i]
+		next := s.below(at, child.name, false)
+		if child.many == 0 && child.ino != 0 && child.context == next.context() && next.depth <= maxDepth && len(at.path)+len(child.name) < maxPath &&
+			child.is(fd, child.name, unix.AT_SYMLINK_NOFOLLOW) {
+			s.count++
+			continue
+		}
+		next.path = at.path + "/" + child.name
 		next.rec = int32(i) //nolint:gosec // bounded when it is read
 		s.dirs = append(s.dirs, next)
 	}
 	return true
+}
+
+// is reports whether a directory is the one that was noted, and unchanged.
+func (r *cacheRec) is(fd int, name string, flags int) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(fd, name, &st, flags) == nil && st.Ino == r.ino && st.Dev == r.dev &&
+		st.Ctim.Sec == r.sec && st.Ctim.Nsec == r.nsec && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
 // noted is the note of a folder of at, or where one is to be taken.
