@@ -57,11 +57,15 @@ func fakes() []fake {
 		itself   = "bwrap --unshare-all --ro-bind / / true"
 	)
 	return []fake{
-		{name: "no permission for namespaces", script: says("bwrap: No permissions to create new namespace, likely because the kernel does not allow non-privileged user namespaces."),
-			want: sandbox.ReasonNamespaces, detail: "forbids user namespaces", cure: userns},
+		{
+			name: "no permission for namespaces", script: says("bwrap: No permissions to create new namespace, likely because the kernel does not allow non-privileged user namespaces."),
+			want: sandbox.ReasonNamespaces, detail: "forbids user namespaces", cure: userns,
+		},
 		{name: "a container's filter", script: says("bwrap: Creating new namespace failed: Operation not permitted"), want: sandbox.ReasonNamespaces, detail: "container", cure: "seccomp profile"},
-		{name: "limits", script: says("bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)"),
-			want: sandbox.ReasonExhausted, detail: "limit on namespaces", cure: "user.max_user_namespaces"},
+		{
+			name: "limits", script: says("bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)"),
+			want: sandbox.ReasonExhausted, detail: "limit on namespaces", cure: "user.max_user_namespaces",
+		},
 		{name: "AppArmor and loopback", script: says("bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted"), want: sandbox.ReasonAppArmor, detail: "RTM_NEWADDR", cure: apparmor},
 		{name: "AppArmor and the uid map", script: says("bwrap: setting up uid map: Permission denied"), want: sandbox.ReasonAppArmor, detail: "AppArmor", cure: apparmor},
 		{name: "a container's proc", script: says("bwrap: Can't mount proc on /newroot/proc: Operation not permitted"), want: sandbox.ReasonProc, detail: "/proc", cure: "systempaths=unconfined"},
@@ -252,7 +256,7 @@ func (w *world) program(t *testing.T) string {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
 	exe := filepath.Join(filepath.Dir(w.home), "postern")
-	if err = errors.Join(err, os.WriteFile(exe, self, 0o755), os.Chmod(filepath.Dir(w.home), 0o755)); err != nil { //nolint:gosec // see above
+	if err = errors.Join(err, os.WriteFile(exe, self, 0o755), os.Chmod(filepath.Dir(w.home), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	return exe
