@@ -67,6 +67,7 @@ func GatherTerminal(t *Terminal) (*Facts, error) {
 	if t.RunDir != "" && !f.covered(t.RunDir) {
 		f.deny(t.RunDir, Hide)
 	}
+	f.denyOtherNames()
 	f.sortDenials()
 	for _, d := range f.Denials {
 		if contains(d.Path, f.Dir) {
@@ -74,6 +75,24 @@ func GatherTerminal(t *Terminal) (*Facts, error) {
 		}
 	}
 	return f, nil
+}
+
+// denyOtherNames hides what is hidden also where else it is mounted: a terminal sees all
+// of the host. Of a name that leads to something else by now, nothing is taken away.
+func (f *Facts) denyOtherNames() {
+	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return // a system without binds
+	}
+	mounts := readMounts(string(mountinfo))
+	for _, d := range slices.Clone(f.Denials) {
+		names, parts := otherNames(mounts, d.Path)
+		for i, other := range append(names, parts...) {
+			if info, err := os.Lstat(other); err == nil && !f.covered(other) && (i >= len(names) || idOf(info) == d.ID) {
+				f.deny(other, Hide)
+			}
+		}
+	}
 }
 
 // addTerminalRoot adds a folder that a terminal writes, and returns where it really is.

@@ -2,12 +2,18 @@ package sandbox
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // inTerminal runs a shell script with the profile for terminals.
@@ -119,5 +125,40 @@ func TestTerminalNetwork(t *testing.T) {
 	}, "\n"))
 	if got := strings.Fields(text); len(got) != 3 || got[0] != "ok" || got[1] != "EAFNOSUPPORT" || got[2] != "EAFNOSUPPORT" {
 		t.Errorf("got %q", text)
+	}
+}
+
+// A secret that is mounted elsewhere as well is hidden there, too. The mounts are made in
+// a namespace of the test's own, by a second run of it.
+func TestTerminalSecondMount(t *testing.T) {
+	needBwrap(t)
+	const inside = "POSTERN_TEST_MOUNTS"
+	dir := os.Getenv(inside)
+	if dir == "" {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestTerminalSecondMount$", "-test.v")
+		cmd.Path, _ = os.Executable()
+		cmd.Env = append(os.Environ(), inside+"="+tempDir(t))
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	home, second, part := filepath.Join(dir, "home"), filepath.Join(dir, "second"), filepath.Join(dir, "part")
+	write(t, filepath.Join(home, ".ssh/keys/id"), "the secret\n")
+	write(t, filepath.Join(home, "open"), "not secret\n")
+	for at, of := range map[string]string{second: home, part: filepath.Join(home, ".ssh/keys")} {
+		if err := errors.Join(os.Mkdir(at, 0o700), unix.Mount(of, at, "", unix.MS_BIND, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// In a folder that is no tree of the terminal's own.
+	text := inTerminal(t, &Terminal{Home: home, Dir: dir}, fmt.Sprintf("cat %s/open; cat %[1]s/.ssh/keys/id %s/id %s/.ssh/keys/id", second, part, home))
+	if !strings.Contains(text, "not secret") || strings.Contains(text, "the secret") {
+		t.Error(text)
 	}
 }
