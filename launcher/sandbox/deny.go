@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -15,6 +16,9 @@ func (f *Facts) addDenials(p *Profile) error {
 	globs, err := parseGlobs(p.HiddenGlobs)
 	if err != nil {
 		return &Refusal{Reason: ReasonGlob, Detail: "what is to be hidden cannot be told", Err: err}
+	}
+	if seesHost && globs.absolute() {
+		return &Refusal{Reason: ReasonGlob, Detail: "an absolute pattern cannot be hidden here, where a run sees more than its folders", Cure: "name the paths, or give a pattern that is relative to the folders of the run"}
 	}
 	f.patterns, f.globs = p.HiddenGlobs, globs
 	for _, path := range p.Hidden {
@@ -66,6 +70,9 @@ func (f *Facts) addDenials(p *Profile) error {
 // maxDenials bounds the mounts of one run: the kernel takes 100,000 in a namespace, the
 // pins and two copies on the way included.
 const maxDenials = 20_000
+
+// seesHost says that a run sees what is in none of its folders: there no walk goes.
+const seesHost = runtime.GOOS == "darwin"
 
 // asked marks the denials from a number on as this run's own wish.
 func (f *Facts) asked(from int) {

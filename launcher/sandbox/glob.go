@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -103,6 +104,11 @@ func parseGlobs(texts []string) (*globSet, error) {
 		}
 	}
 	return s, nil
+}
+
+// absolute reports whether a pattern speaks of more than the folders of the run.
+func (s *globSet) absolute() bool {
+	return s != nil && slices.ContainsFunc(s.globs, func(g glob) bool { return g.abs })
 }
 
 // fixedPart is the folder of a pattern that comes before anything with a star.
