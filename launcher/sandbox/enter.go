@@ -22,12 +22,13 @@ const sealName = "written"
 
 // enter is the first program in a Seatbelt sandbox: ours. It proves that the profile is
 // in force, says so, waits for what to run, and becomes that. Where it cannot it says why,
-// as the inside of a bubblewrap sandbox does.
+// as the inside of a bubblewrap sandbox does. denied tells a refusal by the profile from
+// other errors: what else keeps a file from being written proves nothing.
 //
 // The run's secrets thus never stand in an argument list, the profile can be deleted
 // before anything of the run's own is executed, and a command that cannot be run is told
 // from a sandbox that cannot be had.
-func enter(private string, orders io.Reader, answers io.Writer) int {
+func enter(private string, denied func(error) bool, orders io.Reader, answers io.Writer) int {
 	fail := func(m *message) int {
 		m.Type = msgFailed
 		if data, err := encode(m, maxInside); err == nil {
@@ -36,9 +37,13 @@ func enter(private string, orders io.Reader, answers io.Writer) int {
 		return ExitRefused
 	}
 	seal := filepath.Join(private, ownSeal, sealName)
-	if f, err := os.OpenFile(seal, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil { //nolint:gosec // the launcher names its own directory
+	f, err := os.OpenFile(seal, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the launcher names its own directory
+	if err == nil {
 		_ = f.Close()
 		return fail(&message{Reason: ReasonSeatbelt, Detail: "the profile is not in force: what it forbids can be written"})
+	}
+	if !denied(err) {
+		return fail(&message{Reason: ReasonSeatbelt, Detail: "it cannot be told whether the profile is in force: " + err.Error()})
 	}
 	ready, err := encode(&message{Type: msgReady}, maxInside)
 	if err != nil {
@@ -62,6 +67,11 @@ func enter(private string, orders io.Reader, answers io.Writer) int {
 		code = 127
 	}
 	return fail(&message{Code: code, Detail: err.Error()})
+}
+
+// byProfile reports whether a call failed as Seatbelt makes it fail.
+func byProfile(err error) bool {
+	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES)
 }
 
 // become runs a command in place of this process. It returns only when it cannot.

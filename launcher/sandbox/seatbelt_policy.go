@@ -96,6 +96,12 @@ type macRun struct {
 // Gather found, and what the start adds. It asks nothing but h.
 func seatbeltPolicy(f *Facts, r macRun, h macHost) (*seatbelt.Policy, error) {
 	p := f.wanted
+	switch {
+	case p.NestedSandbox:
+		return nil, &Refusal{Reason: ReasonProfile, Detail: "a sandbox inside the run's is not possible: Seatbelt does not nest", Cure: "drop --nested-sandbox, and have the tool use none of its own"}
+	case p.AllowUnix:
+		return nil, &Refusal{Reason: ReasonProfile, Detail: "Unix sockets of the run's own cannot be told from those of the host here", Cure: "drop --unix-sockets"}
+	}
 	dns, err := ParseDNS(p.Mac.DNS)
 	if err != nil {
 		return nil, &Refusal{Reason: ReasonProfile, Detail: "the DNS mode " + p.Mac.DNS + " is unknown", Err: err}

@@ -288,6 +288,8 @@ func TestSeatbeltFailsClosed(t *testing.T) {
 		"a climbing grant":                 {func(p *Profile) { p.Mac.ExecGrants = []string{"/a/.."} }, ReasonProfile},
 		"an unknown switch":                {func(p *Profile) { p.Mac.Open = []string{"everything"} }, ReasonProfile},
 		"an unknown DNS mode":              {func(p *Profile) { p.Mac.DNS = "guard" }, ReasonProfile},
+		"a sandbox inside":                 {func(p *Profile) { p.NestedSandbox = true }, ReasonProfile},
+		"Unix sockets":                     {func(p *Profile) { p.AllowUnix = true }, ReasonProfile},
 		"a pattern of folders":             {func(p *Profile) { p.NameGlobs = []string{"src/**/x"} }, ReasonNameGlobs},
 		"a pattern of nothing":             {func(p *Profile) { p.NameGlobs = []string{"**/"} }, ReasonNameGlobs},
 	} {

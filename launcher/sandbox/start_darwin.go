@@ -44,7 +44,7 @@ func Init(args []string) int {
 	case "enter":
 		syscall.CloseOnExec(fdOrders)
 		syscall.CloseOnExec(fdAnswers)
-		return enter(args[1], os.NewFile(fdOrders, "orders"), os.NewFile(fdAnswers, "answers"))
+		return enter(args[1], byProfile, os.NewFile(fdOrders, "orders"), os.NewFile(fdAnswers, "answers"))
 	case "guard":
 		if group, err := strconv.Atoi(args[1]); err == nil && group > 1 {
 			return keepWatch(os.Stdin, group)
