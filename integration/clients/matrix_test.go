@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -193,9 +194,19 @@ func (c client) try(t *testing.T, w *world) {
 		t.Errorf("at %s: status %d, want 0 and %q in\n%s", host, got.code, c.want, got.out)
 	}
 	if _, after, both := strings.Cut(got.out, mark); both {
-		got = result{after, 1}
+		got.out, got.code = after, 1
 	} else {
 		got = w.run(t, c, deniedHost)
+	}
+	port := "443"
+	switch {
+	case strings.Contains(c.name, "plain"):
+		port = "80"
+	case strings.Contains(strings.ToLower(c.name), "ssh"):
+		port = "22"
+	}
+	if want := []string{deniedHost + ":" + port + " not_allowed"}; !slices.Equal(got.denied, want) {
+		t.Errorf("at %s: the summary names %q as denied, want %q", deniedHost, got.denied, want)
 	}
 	if got.code == 0 || !regexp.MustCompile(c.denied).MatchString(got.out) {
 		t.Errorf("at %s: status %d, want another than 0 and %s in\n%s", deniedHost, got.code, c.denied, got.out)

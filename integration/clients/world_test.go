@@ -4,6 +4,7 @@ package clients
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -89,14 +90,16 @@ func (w *world) write(t *testing.T, name, text string) {
 
 // result is how a client ended.
 type result struct {
-	out  string // both streams
-	code int
+	out    string // both streams
+	code   int
+	denied []string // what the launcher's summary names
 }
 
 // run runs a client's script in a run, with host in place of HOST.
 func (w *world) run(t *testing.T, c client, host string) result {
 	t.Helper()
-	argv := []string{"run", "--quiet", "--bind", "."}
+	summary := filepath.Join(t.TempDir(), "summary")
+	argv := []string{"run", "--quiet", "--summary", summary, "--bind", "."}
 	for _, b := range c.binds {
 		argv = append(argv, "--bind", b+":ro")
 	}
@@ -113,5 +116,19 @@ func (w *world) run(t *testing.T, c client, host string) result {
 	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
 		t.Fatal(err)
 	}
-	return result{out.String(), cmd.ProcessState.ExitCode()}
+	r := result{out: out.String(), code: cmd.ProcessState.ExitCode()}
+	var told struct {
+		Denied []struct{ Target, Code string }
+	}
+	data, err := os.ReadFile(summary)
+	if err == nil {
+		err = json.Unmarshal(data, &told)
+	}
+	if err != nil {
+		t.Fatalf("read the summary: %v\n%s", err, r.out)
+	}
+	for _, d := range told.Denied {
+		r.denied = append(r.denied, d.Target+" "+d.Code)
+	}
+	return r
 }
