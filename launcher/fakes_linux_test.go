@@ -106,7 +106,11 @@ func (f *fake) install(t *testing.T, w *world) (seen string) {
 			t.Fatal(err)
 		}
 	}
-	w.env = append(w.env, fakeDir+"="+dir, fakeRelease+"="+f.release, fakeTimeout+"=1500ms", "SECRET=of-the-caller", "LD_PRELOAD=")
+	timeout := "20s" // for a busy machine
+	if f.want == sandbox.ReasonTimeout {
+		timeout = "1500ms"
+	}
+	w.env = append(w.env, fakeDir+"="+dir, fakeRelease+"="+f.release, fakeTimeout+"="+timeout, "SECRET=of-the-caller", "LD_PRELOAD=")
 	return seen
 }
 

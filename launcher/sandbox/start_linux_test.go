@@ -54,7 +54,11 @@ func TestStrangeBwrap(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := fakeBwrap(t, "#!/bin/sh\n"+tc.script+"\n")
-			_, err := startWith(t, dir, Options{Timeout: 1500 * time.Millisecond})
+			timeout := 20 * time.Second // for a busy machine
+			if tc.want == ReasonTimeout {
+				timeout = 1500 * time.Millisecond
+			}
+			_, err := startWith(t, dir, Options{Timeout: timeout})
 			if tc.want == ReasonTimeout && strings.Contains(tc.script, "hello") {
 				// The connection is closed upon nonsense, the process is not.
 				refusal(t, err, ReasonTimeout)
