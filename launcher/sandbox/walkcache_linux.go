@@ -45,8 +45,8 @@ const (
 	cacheFrom = 20_000
 
 	// cacheFiles is how many folders have notes at a time, and cacheSize bounds each.
-	cacheFiles = 16
-	cacheSize  = 64 << 20
+	cacheFiles = 8
+	cacheSize  = 16 << 20
 
 	// settled is how long a directory must not have changed before its time is believed:
 	// the clock of file systems ticks slowly.
