@@ -18,6 +18,7 @@ func TestCaddy(t *testing.T) {
 	t.Run("tokens", func(t *testing.T) { testTokens(t, caddy) })
 	t.Run("terminate", func(t *testing.T) { testTerminate(t, caddy) })
 	t.Run("second appliance", func(t *testing.T) { testSecondAppliance(t, caddy) })
+	t.Run("host", func(t *testing.T) { testHost(t, caddy) })
 }
 
 // testCommands runs the scripts that need the caddy command alone; those of the

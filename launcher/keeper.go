@@ -90,6 +90,7 @@ func (k *keeper) keep(ctx context.Context, l *lease.Lease) {
 			k.abandon()
 			if k.ended != nil {
 				k.ended()
+				return
 			}
 			k.warn("the session was ended from outside; the run is without network and pushes from now on")
 			return

@@ -253,3 +253,21 @@ func TestStopper(t *testing.T) {
 	}
 	s.ended()
 }
+
+// A host that goes away is a reader that went away: the command hears of it when it
+// writes, and nothing is left.
+func TestExecHostGoesAway(t *testing.T) {
+	w := newWorld(t)
+	a := newAppliance(t, w.runs)
+	e := w.begin(nil, nil, "/bin/sh", "-c", "while echo on; do :; done")
+	buf := make([]byte, 100)
+	if _, err := e.events.Read(buf); err != nil {
+		t.Fatal(err)
+	}
+	_ = e.events.Close()
+	_ = e.cmd.Wait()
+	if code := e.cmd.ProcessState.ExitCode(); code == 0 || code == exitRefused {
+		t.Errorf("status %d", code)
+	}
+	<-a.ended
+}
