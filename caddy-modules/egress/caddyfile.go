@@ -141,7 +141,7 @@ func (p *parser) option() error {
 			return p.WrapErr(err)
 		}
 	default:
-		return p.Errf("unrecognized egress option %q", name)
+		return p.Errf("unrecognized egress option %q; want default_policy, local, always_deny, policy, dns, sessions, timeouts, sandbox or sni", name)
 	}
 	return nil
 }

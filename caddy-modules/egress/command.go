@@ -29,9 +29,21 @@ func init() {
 		Long: `
 Asks what the policies of a configuration say, and which sessions are open.`,
 		CobraFunc: func(cmd *cobra.Command) {
-			cmd.AddCommand(checkCommand(), sessionsCommand(), listsCommand())
+			Group(cmd, checkCommand(), sessionsCommand(), listsCommand())
 		},
 	})
+}
+
+// Group puts commands below cmd, which does nothing by itself. A word that is none of
+// them is a mistake with a status: "egress chek HOST" must not pass for "allowed".
+func Group(cmd *cobra.Command, commands ...*cobra.Command) {
+	cmd.AddCommand(commands...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q; see %s --help", args[0], cmd.CommandPath())
+		}
+		return cmd.Help()
+	}
 }
 
 func sessionsCommand() *cobra.Command {

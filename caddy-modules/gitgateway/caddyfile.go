@@ -2,6 +2,7 @@ package gitgateway
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -71,7 +72,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		case "prefix":
 			return h.unmarshalPrefix(d)
 		}
-		return d.Errf("unrecognized git_gateway option %q", name)
+		return d.Errf("unrecognized git_gateway option %q; want token, approver, forge, repo or prefix", name)
 	})
 	if err != nil {
 		return err
@@ -79,8 +80,8 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if !opened {
 		return d.Err("git_gateway needs a block")
 	}
-	// What two blocks say together: the same repository twice.
-	if _, err := compileRules(h.Repos); err != nil {
+	// What blocks say together: the same repository twice, one of a forge that is not there.
+	if _, _, err := h.compile(); err != nil {
 		return d.WrapErr(err)
 	}
 	return nil
@@ -88,10 +89,18 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 
 // guest reads the options of a module and keeps them as its JSON.
 func guest(d *caddyfile.Dispenser, namespace, key string, into *json.RawMessage) error {
+	noun := d.Val()
 	if !d.NextArg() {
 		return d.ArgErr()
 	}
 	name := d.Val()
+	if _, err := caddy.GetModule(namespace + "." + name); err != nil {
+		var names []string
+		for _, m := range caddy.GetModules(namespace) {
+			names = append(names, m.ID.Name())
+		}
+		return d.Errf("unknown %s %q; want %s", noun, name, strings.Join(names, ", "))
+	}
 	mod, err := caddyfile.UnmarshalModule(d, namespace+"."+name)
 	if err != nil {
 		return err

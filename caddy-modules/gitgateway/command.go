@@ -11,6 +11,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
+	"postern/caddy-modules/egress"
 	"postern/gitgw"
 )
 
@@ -26,7 +27,7 @@ func init() {
 		Short: "Asks about the git gateway",
 		Long: `
 Asks what the git gateway of a configuration says.`,
-		CobraFunc: func(cmd *cobra.Command) { cmd.AddCommand(checkCommand()) },
+		CobraFunc: func(cmd *cobra.Command) { egress.Group(cmd, checkCommand()) },
 	})
 }
 
@@ -57,9 +58,9 @@ approver is asked.`,
 			return caddy.ExitCodeFailedStartup, errors.New("no configuration: name one with --config, or run this beside a Caddyfile")
 		}
 		args := cmd.Flags().Args()
-		status, err := check(cmd.OutOrStdout(), data, args[0], args[1], *action)
+		status, err := check(cmd.OutOrStdout(), used, data, args[0], args[1], *action)
 		if err != nil {
-			return caddy.ExitCodeFailedStartup, fmt.Errorf("%s: %w", used, err)
+			return caddy.ExitCodeFailedStartup, err
 		}
 		// The verdict has been printed; the status alone is left to tell.
 		cmd.SilenceErrors = status != 0
@@ -68,8 +69,9 @@ approver is asked.`,
 	return cmd
 }
 
-// check prints the verdict of the one gateway that the configuration has.
-func check(w io.Writer, config []byte, repoText, refText, actionText string) (status int, err error) {
+// check prints the verdict of the one gateway that the configuration has. An error that
+// is the configuration's begins with file.
+func check(w io.Writer, file string, config []byte, repoText, refText, actionText string) (status int, err error) {
 	repo, err := gitgw.ParseRepo(repoText)
 	if err != nil {
 		return 0, err
@@ -84,15 +86,15 @@ func check(w io.Writer, config []byte, repoText, refText, actionText string) (st
 	}
 	handlers, err := findHandlers(config)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%s: %w", file, err)
 	}
 	if len(handlers) == 0 {
-		return 0, errors.New("the configuration has no git_gateway")
+		return 0, fmt.Errorf("%s: the configuration has no git_gateway", file)
 	}
 	for i, h := range handlers {
-		rules, err := compileRules(h.Repos)
+		rules, _, err := h.compile()
 		if err != nil {
-			return 0, err
+			return 0, fmt.Errorf("%s: %w", file, err)
 		}
 		if i > 0 {
 			_, _ = fmt.Fprintln(w)

@@ -38,7 +38,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder
-			status, err := check(&out, configWith(c.gateways...), "github.com/Acme/App.git", c.ref, c.action)
+			status, err := check(&out, "Caddyfile", configWith(c.gateways...), "github.com/Acme/App.git", c.ref, c.action)
 			if err != nil || status != c.status {
 				t.Errorf("status %d, want %d, %v\n%s", status, c.status, err, &out)
 			}
@@ -61,12 +61,18 @@ func TestCheckHasNoAnswer(t *testing.T) {
 		{"bad repository", string(configWith("")), "acme/app", "main", "create", "HOST/OWNER/NAME"},
 		{"bad ref", string(configWith("")), "github.com/acme/app", "a..b", "create", "a..b"},
 		{"pattern", string(configWith("")), "github.com/acme/app", "agent/*", "create", "not a pattern"},
+		{"unknown forge", string(configWith(`, "repos": [{"name": "gitlab.com/acme/app", "from": "Caddyfile:7"}]`)), "github.com/acme/app", "main", "create", "Caddyfile:7: the rules of gitlab.com/acme/app are for a forge"},
 		{"bad action", string(configWith("")), "github.com/acme/app", "main", "force", "force"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder
-			if _, err := check(&out, []byte(c.config), c.repo, c.ref, c.action); err == nil || !strings.Contains(err.Error(), c.want) {
+			_, err := check(&out, "Caddyfile", []byte(c.config), c.repo, c.ref, c.action)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
+			}
+			// What the caller has mistyped is no fault of the file.
+			if strings.HasPrefix(c.name, "bad ") && c.name != "bad rule" && strings.HasPrefix(err.Error(), "Caddyfile") {
+				t.Errorf("blames the file: %v", err)
 			}
 			if out.Len() > 0 {
 				t.Errorf("a verdict was printed: %s", &out)

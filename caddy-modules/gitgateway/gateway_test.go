@@ -372,6 +372,8 @@ func TestBadReload(t *testing.T) {
 		{"unknown field", `"tokn": {}, ` + agentRules, "tokn"},
 		{"unknown minter", `"token": {"from": "vault"}, ` + agentRules, "gitgw.minters.vault"},
 		{"unknown approver", `"approver": {"by": "slack"}, ` + agentRules, "gitgw.approvers.slack"},
+		{"token of no program", `"token": {"from": "command", "command": ["/nonexistent/mint"]}, ` + agentRules, "find the program"},
+		{"rules of an unknown forge", `"repos": [{"name": "gitlab.com/acme/app"}]`, "repos[0]: the rules of gitlab.com/acme/app are for a forge that is not configured"},
 		{"approver elsewhere", `"approver": {"by": "http", "url": "http://192.0.2.1/"}, ` + agentRules, "127.0.0.1"},
 		{"bad pattern", `"repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "push", "refs": ["a**"]}]}]`, "repos[0].rules[0]"},
 		{"bad verdict", `"repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "allow", "refs": ["a"]}]}]`, "allow"},

@@ -79,11 +79,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	app := v.(*egress.App)
 	h.sessions = app.Registry()
 
-	rules, err := compileRules(h.Repos)
-	if err != nil {
-		return err
-	}
-	forges, err := compileForges(h.Forges)
+	rules, forges, err := h.compile()
 	if err != nil {
 		return err
 	}

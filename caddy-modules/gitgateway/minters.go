@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -214,6 +215,10 @@ func (m *Command) Validate() error {
 
 // NewMinter implements [MinterSource].
 func (m *Command) NewMinter([]gitgw.Forge) (gitgw.Minter, error) {
+	// A mistyped program is better found now than by the first push.
+	if _, err := exec.LookPath(m.Command[0]); err != nil {
+		return nil, fmt.Errorf("command: find the program: %w", err)
+	}
 	return &mint.Command{Argv: m.Command, Timeout: time.Duration(m.Timeout)}, nil
 }
 

@@ -2,6 +2,7 @@ package gitgateway
 
 import (
 	"fmt"
+	"strings"
 
 	"postern/gitgw"
 )
@@ -42,8 +43,32 @@ type RefRule struct {
 	From string `json:"from,omitempty"`
 }
 
-// compileRules makes the gateway's rules of the configuration's. It is all that
-// `caddy git check` needs, so that the command and the gateway cannot differ.
+// compile makes what the gateway decides by. It is all that `caddy git check` needs, so
+// that the command and the gateway cannot differ. Rules for a forge that nothing is known
+// of would be kept by nobody: a slip in its name, or a forge that is still to be named.
+func (h *Handler) compile() (*gitgw.Rules, []gitgw.Forge, error) {
+	rules, err := compileRules(h.Repos)
+	if err != nil {
+		return nil, nil, err
+	}
+	forges, err := compileForges(h.Forges)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, r := range h.Repos {
+		host, _, _ := strings.Cut(strings.ToLower(r.Name), "/")
+		if _, known := findForge(forges, host); !known {
+			place := r.From
+			if place == "" {
+				place = fmt.Sprintf("repos[%d]", i)
+			}
+			return nil, nil, fmt.Errorf("%s: the rules of %s are for a forge that is not configured; add `forge %s`", place, r.Name, host)
+		}
+	}
+	return rules, forges, nil
+}
+
+// compileRules makes the gateway's rules of the configuration's.
 func compileRules(repos []Repo) (*gitgw.Rules, error) {
 	blocks := make([]gitgw.RepoRules, 0, len(repos))
 	for i, r := range repos {
