@@ -18,6 +18,10 @@ import (
 // away. So the command gets no descriptor of a file: a regular one is relayed through
 // a pipe. What is no file of a disk (pipes, sockets, terminals, /dev/null) is handed on
 // as it is, and the rest is refused.
+//
+// A socket belongs to the network that it was made in, and most can be connected anew: one
+// of the host's would be the host's whole network. Only those that are connected for life
+// are handed on; others are written to from here, and not read.
 type stdio struct {
 	files  [3]*os.File // the command's
 	ours   []*os.File  // the ends that stay here
@@ -46,6 +50,9 @@ func relayed(given [3]*os.File, observe func([]byte)) (_ *stdio, err error) {
 			watch = observe
 		}
 		switch mode := kinds[i].Mode(); {
+		case mode&fs.ModeSocket != 0 && i == 0 && !joined(f):
+			return nil, refuseStdio(i, "it is a socket, which could be connected to whatever this host reaches", nil)
+		case mode&fs.ModeSocket != 0 && !joined(f):
 		case mode.IsRegular(), watch != nil && mode&(fs.ModeNamedPipe|fs.ModeSocket) != 0:
 		case mode&(fs.ModeNamedPipe|fs.ModeSocket) != 0, mode&fs.ModeCharDevice != 0 && harmless(f, kinds[i]):
 			continue
@@ -104,6 +111,20 @@ func harmless(f *os.File, info fs.FileInfo) bool {
 	}
 	memory := unix.Major(st.Rdev) == 1 && slices.Contains([]uint32{3, 5, 7, 8, 9}, unix.Minor(st.Rdev))
 	return terminal || memory
+}
+
+// joined reports whether f is one of two Unix sockets that are connected for life, see
+// pairTypes. TCP has a way back to unconnected, and datagrams go wherever they are sent.
+func joined(f *os.File) bool {
+	ok := false
+	err := control(f, func(fd int) error {
+		domain, derr := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		kind, kerr := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+		_, perr := unix.Getpeername(fd)
+		ok = domain == unix.AF_UNIX && slices.Contains(pairTypes, uint32(kind)) //nolint:gosec // a small number
+		return errors.Join(derr, kerr, perr)
+	})
+	return ok && err == nil
 }
 
 // relay puts a pipe between the command and f. watch may be nil.
