@@ -134,7 +134,7 @@ func (s *Scanner) read(line []byte) bool {
 // case of their first letter.
 var (
 	short   = []byte("EPERM")
-	common  = []byte("ermi")
+	common  = []byte("rmi")
 	endings = [][]byte{[]byte("ssion"), []byte("tted")}
 )
 
