@@ -15,7 +15,8 @@ import (
 const connectCommand = "__connect"
 
 const connectUsage = `postern connect HOST PORT joins its standard streams to HOST through the SOCKS proxy
-that POSTERN_SOCKS names. Inside a run, ssh uses it: ProxyCommand postern connect %h %p
+that POSTERN_SOCKS names. Inside a run on Linux this program is /run/postern/postern, for
+whatever speaks over its standard streams; ssh, scp and git find it there by themselves.
 `
 
 // connectTimeout bounds the proxy's answer; it has to resolve and dial.

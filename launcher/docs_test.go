@@ -1,0 +1,47 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What docs/launcher.md calls complete is: every setting, and every word of a refusal.
+func TestDocs(t *testing.T) {
+	data, err := os.ReadFile("../docs/launcher.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(data)
+	for _, key := range known {
+		if !strings.Contains(doc, "\n"+key+": ") {
+			t.Errorf("docs/launcher.md does not show the setting %s", key)
+		}
+	}
+	word := regexp.MustCompile(`(?m)\b[rR]eason\w*\s+(?:sandbox\.)?Reason\s*=\s*"(\w+)"`)
+	found := 0
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range word.FindAllStringSubmatch(string(source), -1) {
+			found++
+			if !strings.Contains(doc, "`"+m[1]+"`") {
+				t.Errorf("docs/launcher.md does not name the reason %s of %s", m[1], path)
+			}
+		}
+		return err
+	})
+	if err != nil || found < 40 {
+		t.Errorf("found %d reasons, %v", found, err)
+	}
+	// The settings that are shown are settings.
+	block := doc[strings.Index(doc, "```yaml\n")+len("```yaml\n"):]
+	if _, err := settingsOf(t, block[:strings.Index(block, "```")]); err != nil {
+		t.Error(err)
+	}
+}
