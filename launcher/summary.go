@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"path"
 	"strings"
 	"sync"
 	"unicode"
@@ -135,7 +136,7 @@ func (r *refusals) take(d *refused, key string) {
 	r.order = append(r.order, key)
 }
 
-// print writes the summary: at most maxShown refusals and every change.
+// print writes the summary: at most maxShown refusals, and the changes.
 func (r *refusals) print(w io.Writer, changes []sandbox.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,8 +152,34 @@ func (r *refusals) print(w io.Writer, changes []sandbox.Change) {
 	if rest > 0 {
 		fmt.Fprintf(w, "postern: and %d refusals of other targets\n", rest)
 	}
+	printChanges(w, changes)
+}
+
+// maxAlike bounds how many changes of files of one name are printed, and maxChanges how
+// many in all: a run can make files faster than anybody reads, and bury one under them.
+const (
+	maxAlike   = 10
+	maxChanges = 400
+)
+
+// printChanges writes them, and how many more there are.
+func printChanges(w io.Writer, changes []sandbox.Change) {
+	alike := map[string]int{}
+	shown := 0
 	for _, c := range changes {
+		name := strings.ToLower(path.Base(c.Path))
+		if strings.HasPrefix(name, ".env") {
+			name = ".env"
+		}
+		if alike[name] >= maxAlike || shown >= maxChanges {
+			continue
+		}
+		alike[name]++
+		shown++
 		printChange(w, c)
+	}
+	if rest := len(changes) - shown; rest > 0 {
+		fmt.Fprintf(w, "postern: and %d further files like these; --summary FILE has them all\n", rest)
 	}
 }
 

@@ -69,6 +69,30 @@ func TestSummaryOfChanges(t *testing.T) {
 	}
 }
 
+// A run that makes very many files does not bury the one that matters.
+func TestSummaryOfManyChanges(t *testing.T) {
+	var changes []sandbox.Change
+	for i := range 50_000 {
+		changes = append(changes,
+			sandbox.Change{Path: fmt.Sprintf("/w/.env%d", i), What: "is new", Cure: "look"},
+			sandbox.Change{Path: fmt.Sprintf("/w/%d/.npmrc", i), What: "is new", Cure: "look"})
+	}
+	changes = append(changes, sandbox.Change{Path: "/w/sub/.git/hooks", What: "is new", Cure: "look"})
+	got := summary(nil, changes...)
+	if n := strings.Count(got, "\n"); n != 2*maxAlike+2 || !strings.Contains(got, "/w/sub/.git/hooks is new; look\n") {
+		t.Errorf("%d lines: %s", n, got)
+	}
+	if want := fmt.Sprintf("postern: and %d further files like these; --summary FILE has them all\n", 100_000-2*maxAlike); !strings.HasSuffix(got, want) {
+		t.Errorf("no %q in %s", want, got)
+	}
+	for i := range changes {
+		changes[i].Path = fmt.Sprintf("/w/%d", i)
+	}
+	if n := strings.Count(summary(nil, changes...), "\n"); n != maxChanges+1 {
+		t.Errorf("%d lines of different names", n)
+	}
+}
+
 // What changed may quote a link's text or a file's name, which the run chose.
 func TestChangesPrintNoOrders(t *testing.T) {
 	c := sandbox.Change{Path: "/w/.bashrc", What: "was a symbolic link to x\x1b]0;title\x07\nsecond\u202e and was replaced", Cure: "look"}
