@@ -3,6 +3,7 @@ package sandbox
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,13 +71,21 @@ func (at *place) context() uint32 {
 	return c
 }
 
-// cacheName is where the notes of a walk are: other patterns, other notes.
+// cacheName is where the notes of a walk are: other patterns, other notes. So it is with
+// the names that are looked for: those of a release are not those of the next.
 func (w *walk) cacheName(from place) string {
 	h := fnv.New128a()
 	put := func(text string) { _, _ = h.Write(append([]byte(text), 0)) }
 	put("postern walk 1")
 	put(w.root)
 	put(strconv.Itoa(int(from.context())))
+	put(strconv.Itoa(scanDepth))
+	for _, names := range []map[string]bool{protectedFiles, protectedDirs, protectedClaude, skippedDirs, gitSkipped} {
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			put(name)
+		}
+		put("")
+	}
 	if w.globs != nil {
 		for _, g := range w.globs.globs {
 			put(strings.Join(g.parts, "/"))

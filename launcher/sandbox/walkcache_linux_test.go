@@ -165,3 +165,23 @@ func FuzzDecodeCache(f *testing.F) {
 		}
 	})
 }
+
+// Notes that were taken when fewer names were looked for are no notes of where the
+// further ones are not.
+func TestNotesAreOfTheirRelease(t *testing.T) {
+	root, notes := tempDir(t), tempDir(t)
+	for _, name := range []string{"a/.newrc", "b/.newdir/x", "c/.claude/newhooks"} {
+		write(t, filepath.Join(root, name), "")
+	}
+	if found, _ := notedWalk(t, root, notes, nil, time.Hour); len(found.names) != 0 {
+		t.Fatalf("found %v", found.names)
+	}
+	for name, in := range map[string]map[string]bool{".newrc": protectedFiles, ".newdir": protectedDirs, "newhooks": protectedClaude} {
+		in[name] = true
+		found, _ := notedWalk(t, root, notes, nil, time.Hour)
+		delete(in, name)
+		if len(found.names) != 1 || filepath.Base(found.names[0].path) != name {
+			t.Errorf("%s: found %v", name, found.names)
+		}
+	}
+}
