@@ -254,7 +254,9 @@ func TestPipesAtATerminal(t *testing.T) {
 func TestReaderGoesAway(t *testing.T) {
 	w := newWorld(t)
 	newAppliance(t, w.runs)
-	cmd := w.command("run", "--tty", "on", "--", "/bin/sh", "-c", "yes")
+	cmd := w.command("run", "--tty", "on", "--", "yes")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -268,7 +270,7 @@ func TestReaderGoesAway(t *testing.T) {
 	defer timer.Stop()
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 128+1 && code != 1 {
-		t.Errorf("status %d, want that of a hangup or of a write that failed", code)
+		t.Errorf("status %d, want that of a hangup or of a write that failed; stderr %q", code, stderr.String())
 	}
 }
 

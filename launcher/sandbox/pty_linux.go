@@ -209,13 +209,9 @@ func (t *terminal) read() (gone bool) {
 // end types what ends the input of whoever reads line by line: a terminal has no other
 // end. In the middle of a line that has to be done twice.
 func (t *terminal) end(last byte) {
-	var modes *unix.Termios
-	raw, err := t.master.SyscallConn()
-	if err == nil {
-		_ = raw.Control(func(fd uintptr) { modes, err = unix.IoctlGetTermios(int(fd), unix.TCGETS) })
-	}
-	if err != nil || modes.Lflag&unix.ICANON == 0 {
-		return
+	modes := tty.Modes(t.master)
+	if modes == nil || modes.Lflag&unix.ICANON == 0 {
+		return // it is gone, or gives no key a meaning
 	}
 	eof := []byte{modes.Cc[unix.VEOF]}
 	if last != '\n' {

@@ -144,6 +144,9 @@ func TestSizes(t *testing.T) {
 	if err := SetSize(devNull(t), want); err == nil {
 		t.Error("what is no terminal took a size")
 	}
+	if closed := devNull(t); closed.Close() != nil || Modes(closed) != nil || Modes(devNull(t)) != nil || Modes(slave) == nil {
+		t.Error("modes of what is no terminal, or none of one")
+	}
 	if Is(devNull(t)) || !Is(master) || !Is(slave) {
 		t.Error("terminals are not told from others")
 	}

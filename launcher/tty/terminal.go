@@ -20,6 +20,15 @@ func Is(f *os.File) bool {
 	return err == nil
 }
 
+// Modes are what a terminal does with what is typed and printed; nil where there is none.
+func Modes(f *os.File) *unix.Termios {
+	m, err := modes(f)
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
 // modes are what a terminal does with what is typed and printed.
 func modes(f *os.File) (m *unix.Termios, err error) {
 	cerr := control(f, func(fd int) { m, err = unix.IoctlGetTermios(fd, getModes) })
