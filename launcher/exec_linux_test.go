@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"postern/caddy-modules/session/lease"
 	"postern/launcher/spec"
 )
 
@@ -206,6 +207,21 @@ func TestExecTellsTheAppliance(t *testing.T) {
 			told[4].Text("reason") != "timeout" || told[5].Fields["exitCode"] != 124.0 {
 			t.Errorf("%+v", told)
 		}
+	}
+}
+
+// So it is of a run by hand.
+func TestRunTellsTheAppliance(t *testing.T) {
+	w := newWorld(t)
+	a := newAppliance(t, w.runs)
+	if got := w.script("exit 4"); got.code != 4 {
+		t.Fatalf("%+v", got)
+	}
+	<-a.ended
+	told := a.reports()
+	if len(told) != 2 || told[0].Type != lease.EventReady || told[0].Text("backend") != "native" || told[0].Text("cwd") != w.tree ||
+		told[1].Type != lease.EventExit || told[1].Fields["exitCode"] != 4.0 {
+		t.Errorf("%+v", told)
 	}
 }
 

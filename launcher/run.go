@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"postern/caddy-modules/session/lease"
+	"postern/launcher/backend"
 	"postern/launcher/environ"
 	"postern/launcher/gitconfig"
 	"postern/launcher/ports"
@@ -198,6 +199,8 @@ func (l *launch) start() (_ *running, err error) {
 func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var kept sync.WaitGroup
+	k.hold(lent)
+	k.report(lease.Event{Type: lease.EventReady, Fields: map[string]any{"backend": backend.Native, "cwd": p.Facts().Dir}})
 	kept.Go(func() { k.keep(ctx, lent) })
 	l.signals.forward(func(sig syscall.Signal, group bool) { _ = p.Signal(sig, group) }, p.Pause)
 	stop := p.Facts().Watch(func(c sandbox.Change) { l.say.change(c) })
@@ -206,6 +209,9 @@ func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, 
 	stop()
 	l.looking.close(l.say)
 	changes := p.Facts().Inspect()
+	if err == nil {
+		k.report(lease.Event{Type: lease.EventExit, Fields: map[string]any{"exitCode": status.ExitCode(), "signal": int(status.Signal)}})
+	}
 	cancel()
 	kept.Wait()
 	code := status.ExitCode()

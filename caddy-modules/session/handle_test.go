@@ -34,13 +34,13 @@ func TestPutSandboxSpec(t *testing.T) {
 	if again, twice := call(t, c, "PUT", "/v1/sessions/s-1", eleven+`,"backend":"microvm","policy":"agent"}`); again != http.StatusOK || twice != body {
 		t.Errorf("again: %d %s", again, twice)
 	}
-	for change, field := range map[string]string{
-		`,"policy":"agent"}`:                                                   "backend",
-		`,"backend":"microvm","policy":"other"}`:                               "policy",
-		`,"backend":"microvm","policy":"agent","repository":"github.com/a/b"}`: "repository",
+	for _, x := range [][2]string{
+		{`,"policy":"agent"}`, "backend"},
+		{`,"backend":"microvm","policy":"other"}`, "policy"},
+		{`,"backend":"microvm","policy":"agent","repository":"github.com/a/b"}`, "repository"},
 	} {
-		if status, body := call(t, c, "PUT", "/v1/sessions/s-1", eleven+change); status != http.StatusConflict || !strings.Contains(body, "another "+field) {
-			t.Errorf("%s: %d %s", change, status, body)
+		if status, body := call(t, c, "PUT", "/v1/sessions/s-1", eleven+x[0]); status != http.StatusConflict || !strings.Contains(body, "another "+x[1]) {
+			t.Errorf("%s: %d %s", x[0], status, body)
 		}
 	}
 	if status, body := call(t, c, "PUT", "/v1/sessions/s-1", strings.Replace(eleven, "plan", "chat", 1)+`,"backend":"microvm","policy":"agent"}`); status != http.StatusConflict || !strings.Contains(body, "another mode") {

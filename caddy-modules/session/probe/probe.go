@@ -119,7 +119,7 @@ func (p *Prober) Start() {
 
 // Result waits for the probe, which it starts if nobody has.
 func (p *Prober) Result(ctx context.Context) (Result, error) {
-	p.Start()
+	p.Start() //nolint:contextcheck // the probe is everybody's: who asked first and went away does not end it
 	select {
 	case <-p.done:
 		return p.result, nil
@@ -139,8 +139,7 @@ func (p *Prober) probe() Result {
 	r, err := p.ask()
 	if err != nil {
 		r = Result{Note: backend.Tool("").Note(runtime.GOOS), Backend: string(backend.None), Reason: ReasonLauncherFailed, Detail: err.Error(), Hint: "run postern doctor"}
-		var missing *missingError
-		if errors.As(err, &missing) {
+		if missing, ok := errors.AsType[*missingError](err); ok {
 			r.Reason, r.Hint = ReasonLauncherMissing, missing.cure
 		}
 	}
@@ -205,8 +204,8 @@ func (e *missingError) Error() string { return e.detail }
 func launcherDirs() []string {
 	dirs := []string{"/usr/local/bin", "/usr/bin"}
 	if exe, err := os.Executable(); err == nil {
-		if real, err := filepath.EvalSymlinks(exe); err == nil {
-			exe = real
+		if target, err := filepath.EvalSymlinks(exe); err == nil {
+			exe = target
 		}
 		dirs = append([]string{filepath.Dir(exe)}, dirs...)
 	}
