@@ -1,5 +1,7 @@
 package sandbox
 
+import "time"
+
 // Facts is what Gather found on the disk, and all that Plan looks at. Every path is
 // absolute, clean and free of symlinks unless it says otherwise.
 type Facts struct {
@@ -66,6 +68,9 @@ type Facts struct {
 
 	// wanted is the profile that all this was gathered for.
 	wanted *Profile
+
+	// began is when it was looked at the disk: what was made later may be the run's.
+	began time.Time
 
 	// Warnings are for the user, one line each.
 	Warnings []string

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // neverShown are trees of the host that hold sockets of its daemons, other runs'
@@ -29,6 +30,7 @@ func Gather(p *Profile) (*Facts, error) {
 		homes:   homes(p.Home, accountHome),
 		seen:    map[string]bool{},
 		wanted:  p,
+		began:   time.Now(),
 	}
 	if len(f.homes) == 0 {
 		f.warnf("neither HOME nor the accounts of this host say where your home is: it is not kept from being shown")

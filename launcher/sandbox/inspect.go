@@ -36,6 +36,7 @@ func (f *Facts) Inspect() []Change {
 		}
 	}
 	again := map[string]findings{}
+	var gits []gitDir
 	judged := map[string]bool{} // git directories whose names are looked at
 	for i := range f.Roots {
 		root := &f.Roots[i]
@@ -47,6 +48,7 @@ func (f *Facts) Inspect() []Change {
 		for _, g := range found.gits {
 			judged[g.path] = true
 		}
+		gits = append(gits, found.gits...)
 		if err != nil {
 			changes = append(changes, Change{root.Path, fmt.Sprintf("could not be searched again: %v", err), "look for new files such as .git/hooks"})
 		}
@@ -70,7 +72,7 @@ func (f *Facts) Inspect() []Change {
 		}
 		changes = append(changes, pending(found.gits)...)
 	}
-	return changes
+	return append(changes, f.newLinks(gits)...)
 }
 
 // cleared reports whether a name that was there was a placeholder of another run, or of
