@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -83,48 +81,7 @@ func Start(ctx context.Context, f *Facts, o Options) (*Process, error) {
 	return p, nil
 }
 
-// setExe finds the binary that becomes PID 1.
-func (f *Facts) setExe(exe string) (err error) {
-	if exe == "" {
-		if exe, err = os.Executable(); err != nil {
-			return fmt.Errorf("find own binary: %w", err)
-		}
-	}
-	if f.Exe, err = filepath.EvalSymlinks(exe); err != nil {
-		return fmt.Errorf("find own binary: %w", err)
-	}
-	return nil
-}
-
-// makeGitFile makes the file that is mounted as git's configuration. It is filled in
-// later, through the descriptor: what belongs into it is known when the appliance
-// has answered, and mounts cannot be made then. It has no name any more as soon as
-// it is mounted.
-func (f *Facts) makeGitFile() (*os.File, error) {
-	if f.GitDir == "" {
-		return nil, nil //nolint:nilnil // a run without git configuration
-	}
-	sweep(f.GitDir)
-	file, err := os.CreateTemp(f.GitDir, gitFilePattern)
-	if err != nil {
-		return nil, fmt.Errorf("make git configuration: %w", err)
-	}
-	f.GitFile = file.Name()
-	return file, nil
-}
-
 const gitFilePattern = ".gitconfig-*"
-
-// sweep removes the files of launchers that were killed in the few milliseconds in
-// which such a file has a name.
-func sweep(dir string) {
-	stale, _ := filepath.Glob(filepath.Join(dir, gitFilePattern))
-	for _, path := range stale {
-		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > time.Minute {
-			_ = os.Remove(path)
-		}
-	}
-}
 
 // launch starts bubblewrap.
 //
@@ -319,76 +276,5 @@ func (p *Process) release() {
 	p.placed.remove() // nothing runs any more that it could keep from anything
 }
 
-// receiver reads the control connection and collects the descriptors that come.
-type receiver struct {
-	conn *net.UnixConn
-	fds  []int // of the message that is being read
-}
-
-func (r *receiver) Read(b []byte) (int, error) {
-	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
-	n, oobn, _, _, err := r.conn.ReadMsgUnix(b, oob)
-	if messages, perr := unix.ParseSocketControlMessage(oob[:oobn]); perr == nil {
-		for i := range messages {
-			if fds, ferr := unix.ParseUnixRights(&messages[i]); ferr == nil {
-				r.fds = append(r.fds, fds...)
-			}
-		}
-	}
-	if len(r.fds) > maxFDs {
-		r.drop() // no message has that many
-	}
-	if n == 0 && err == nil && len(b) > 0 {
-		err = io.EOF
-	}
-	return n, err
-}
-
 // maxFDs is how many descriptors a message brings at most.
 const maxFDs = 2
-
-// take hands over what came with the message that was read last.
-func (r *receiver) take() []int {
-	fds := r.fds
-	r.fds = nil
-	return fds
-}
-
-// drop closes what nobody asked for.
-func (r *receiver) drop() { closeAll(r.take()) }
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd)
-	}
-}
-
-// pair makes listeners of the descriptors that came.
-func (r *receiver) pair() (p lease.Pair, err error) {
-	got := r.take()
-	if len(got) != 2 {
-		closeAll(got)
-		return p, fmt.Errorf("receive listeners: %d descriptors, want 2", len(got))
-	}
-	var lns [2]*net.TCPListener
-	for i, fd := range got {
-		f := os.NewFile(uintptr(fd), "listener")
-		ln, lerr := net.FileListener(f)
-		_ = f.Close()
-		if lerr != nil {
-			err = errors.Join(err, fmt.Errorf("receive listeners: %w", lerr))
-			continue
-		}
-		tcp, ok := ln.(*net.TCPListener)
-		if !ok {
-			err = errors.Join(err, errors.New("receive listeners: not TCP"), ln.Close())
-			continue
-		}
-		lns[i] = tcp
-	}
-	p = lease.Pair{HTTP: lns[0], SOCKS: lns[1]}
-	if err != nil {
-		err = errors.Join(err, p.Close())
-	}
-	return p, err
-}
