@@ -31,7 +31,9 @@ With --events the descriptor carries a JSON object a line, {"type":â€¦,"time":â€
 starting, ready, stdout, stderr, violation, denied, push, killed, and at last exit, always.
 stdout and stderr have data where the piece is UTF-8, else base64; with --streams plain
 they stay what they are, and only the rest is told. starting, ready and exit carry the
-handle: sessionId, backend (what the run really has), state, error, details.
+handle: sessionId, backend (what the run really has), state, error, details. What the run
+made or replaced that tools outside act on is on stderr, and in the details of exit as
+changes: a list of path, what, cure.
 
 SIGTERM, and an end of the session by the control API, stop CMD: TERM, KILL after 3 s. At
 the timeout it is TERM, KILL after 2 s, and status 124. Other statuses are as those of

@@ -167,7 +167,27 @@ func (h *hostRun) native() (sandbox.Status, error) {
 		h.handle.Details["pid"] = p.PID()
 	}
 	h.handle.Details["http"], h.handle.Details["socks"] = proxyAddr(r.Process, 0), proxyAddr(r.Process, 1)
-	return h.attend(r.Process, r.keeper, r.lent)
+	watched := r.Facts().Watch(h.say.change)
+	status, err := h.attend(r.Process, r.keeper, r.lent)
+	watched()
+	h.changed(r.Facts().Inspect())
+	return status, err
+}
+
+// changed tells what the run made or replaced, and tools outside act on: people on stderr,
+// the host with the last event.
+func (h *hostRun) changed(changes []sandbox.Change) {
+	if len(changes) == 0 {
+		return
+	}
+	h.say.mu.Lock()
+	defer h.say.mu.Unlock()
+	printChanges(h.say.w, changes)
+	told := make([]changeLine, 0, min(len(changes), maxTargets))
+	for _, c := range changes[:cap(told)] {
+		told = append(told, changeLine{c.Path, c.What, c.Cure})
+	}
+	h.handle.Details["changes"] = told
 }
 
 // launch is the run as postern run would make it.

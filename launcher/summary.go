@@ -179,7 +179,7 @@ func printChanges(w io.Writer, changes []sandbox.Change) {
 		printChange(w, c)
 	}
 	if rest := len(changes) - shown; rest > 0 {
-		fmt.Fprintf(w, "postern: and %d further files like these; --summary FILE has them all\n", rest)
+		fmt.Fprintf(w, "postern: and %d further files like these\n", rest)
 	}
 }
 
