@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -93,8 +94,16 @@ func matches(path, pattern string) bool {
 	return strings.HasPrefix(path, pattern)
 }
 
+// Who opens the code finds each package said what it is, in it and in the overview.
 func TestEveryPackageHasADoc(t *testing.T) {
+	overview, err := os.ReadFile("../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, p := range goList(t, "./...") {
+		if name := strings.TrimPrefix(p.ImportPath, "postern/"); !strings.Contains(string(overview), "`"+name+"`") {
+			t.Errorf("ARCHITECTURE.md does not name %s", name)
+		}
 		if p.Doc == "" {
 			t.Errorf("%s has no package documentation", p.ImportPath)
 		}
