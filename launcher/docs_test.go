@@ -40,8 +40,9 @@ func TestDocs(t *testing.T) {
 		t.Errorf("found %d reasons, %v", found, err)
 	}
 	// The settings that are shown are settings.
-	block := doc[strings.Index(doc, "```yaml\n")+len("```yaml\n"):]
-	if _, err := settingsOf(t, block[:strings.Index(block, "```")]); err != nil {
-		t.Error(err)
+	_, block, _ := strings.Cut(doc, "```yaml\n")
+	block, _, _ = strings.Cut(block, "```")
+	if _, err := settingsOf(t, block); err != nil || block == "" {
+		t.Errorf("the settings that are shown: %v", err)
 	}
 }

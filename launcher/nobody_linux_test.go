@@ -34,7 +34,7 @@ func TestAsNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(exe, "-test.timeout=15m", "-test.skip=TestAsNobody")
+	cmd := exec.Command(exe, "-test.timeout=15m", "-test.skip=^(TestAsNobody|TestDocs)$") // the text lies elsewhere
 	cmd.Dir = home
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "TMPDIR=" + home}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

@@ -100,17 +100,17 @@ func TestHandedOver(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	fd := int(w.Fd()) //nolint:gosec // a small number
+	fd := int(w.Fd())
 	if handedOver(fd) == nil {
 		t.Error("taken, and it closes on exec")
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil { //nolint:gosec // see above
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := handedOver(fd); err != nil {
 		t.Error(err)
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil { //nolint:gosec // see above
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
 	// Through the front door: none of these is open as the launcher starts.

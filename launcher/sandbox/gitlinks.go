@@ -48,8 +48,9 @@ func (f *Facts) newLinks(gits []gitDir) []Change {
 		_ = list(dir, buf, nil, func(name []byte, mode fs.FileMode, _ uint64) {
 			seen++
 			path := dir + "/" + string(name)
+			skipped := known[path] || known[dir] && linkSkipped[string(name)]
 			switch {
-			case mode.IsDir() && !(known[dir] && linkSkipped[string(name)]) && !known[path] && len(path) < maxPath:
+			case mode.IsDir() && !skipped && len(path) < maxPath:
 				todo = append(todo, path)
 			case mode&fs.ModeSymlink != 0 && f.isNew(path):
 				to, _ := os.Readlink(path)
