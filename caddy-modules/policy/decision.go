@@ -21,6 +21,7 @@ const (
 	NetworkOff                 // the session has no network
 	PolicyGone                 // the session has no policy any more
 	NameRefused                // the lists allow the name, the rules of DNS do not
+	PushElsewhere              // a push that went to the forge instead of the gateway
 )
 
 var codeNames = [...]string{
@@ -34,6 +35,7 @@ var codeNames = [...]string{
 	NetworkOff:     "network_off",
 	PolicyGone:     "policy_gone",
 	NameRefused:    "name_refused",
+	PushElsewhere:  "push_elsewhere",
 }
 
 // String is snake_case and stable.
@@ -76,6 +78,12 @@ func RefuseName(t Target, reason string) Decision {
 	return Decision{Code: NameRefused, target: t, closed: printable(reason)}
 }
 
+// RefusePush is the decision about a push that went to a forge itself, where it
+// could only fail. The address is where pushes are taken.
+func RefusePush(t Target, address string) Decision {
+	return Decision{Code: PushElsewhere, target: t, closed: "pushes go through " + printable(address)}
+}
+
 // Target is what was asked.
 func (d Decision) Target() Target { return d.target }
 
@@ -110,7 +118,7 @@ func (d Decision) sentence() string {
 		return t + d.unreachable()
 	case NetworkOff:
 		return t + " is refused: " + d.closed + "; start it with network access to reach anything"
-	case PolicyGone, NameRefused:
+	case PolicyGone, NameRefused, PushElsewhere:
 		return t + " is refused: " + d.closed
 	case NotAllowed:
 		fallthrough

@@ -44,6 +44,9 @@ func (f *flow) forwardTo(t policy.Target, path string) bool {
 	if err := x.body.check(); err != nil {
 		return f.malformed(err)
 	}
+	if d, address, yes := f.pushGoesElsewhere(t, path); yes {
+		return f.refusePush(t, d, address)
+	}
 	if f.inside != nil {
 		f.inside.told = true // from here on the request is in the trail
 	}

@@ -33,6 +33,10 @@ type Server struct {
 	// Local names targets that are answered in process, before any policy: the
 	// git gateway. The connection is used for one request or tunnel. May be nil.
 	Local func(policy.Target) (dial func(context.Context) (net.Conn, error), ok bool)
+	// PushAt names the base address at which pushes to a forge are taken, for
+	// clients that went to the forge itself; ok is false for every other target.
+	// May be nil.
+	PushAt func(policy.Target) (base string, ok bool)
 	// Admit is asked about each client connection before anything of it is
 	// read. An error closes it without a word: who may not come in is told
 	// nothing. For listeners that others than their session can reach. May be

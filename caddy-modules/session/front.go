@@ -51,12 +51,13 @@ func (f *front) serve(v *view) {
 		one.limits, one.sni = v.gen.Limits, v.gen.SNI
 	}
 	one.server = &proxy.Server{
-		Gate:  &proxy.Gate{Policy: s.policy, Resolver: s, Limits: one.limits, Record: s.record},
-		Local: s.local,
-		Admit: s.admit(f.http), // both listeners are of one kind
-		Login: s.proxyLogin(),
-		SNI:   one.sni,
-		Log:   s.log,
+		Gate:   &proxy.Gate{Policy: s.policy, Resolver: s, Limits: one.limits, Record: s.record},
+		Local:  s.local,
+		PushAt: s.pushAt,
+		Admit:  s.admit(f.http), // both listeners are of one kind
+		Login:  s.proxyLogin(),
+		SNI:    one.sni,
+		Log:    s.log,
 	}
 	loop := func(t *turn, serve func(net.Listener) error) {
 		// Nil is the end of a turn; anything else is a broken listener.

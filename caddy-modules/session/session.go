@@ -102,6 +102,20 @@ func (s *session) local(t policy.Target) (func(context.Context) (net.Conn, error
 	}, true
 }
 
+// pushAt is where the gateway takes pushes to a forge. Forges may be named with a
+// port; without one it is port 80 that is meant, since only plain HTTP is seen.
+func (s *session) pushAt(t policy.Target) (string, bool) {
+	git := s.view.Load().gen.git()
+	forge := t.Host().String()
+	if t.Port() != 80 {
+		forge = t.String()
+	}
+	if git.URL == "" || !slices.Contains(git.Forges, forge) {
+		return "", false
+	}
+	return git.URL + forge + "/", true
+}
+
 // record takes the proxies' audit records.
 func (s *session) record(rec proxy.Record) {
 	if rec.Kind == proxy.KindDecision {
