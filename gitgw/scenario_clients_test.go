@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -76,6 +77,42 @@ func TestL04(t *testing.T) {
 	w.wantRef("refs/heads/feat", w.head("main"))
 }
 
+// isomorphic pushes with isomorphic-git, whose errors have a text and, for a refused
+// push, what the report said.
+const isomorphic = `
+const git = require("isomorphic-git"), http = require("isomorphic-git/http/node"), fs = require("fs");
+const [dir, url, spec] = process.argv.slice(1), [ref, remoteRef] = spec.split(":");
+git.push({ fs, http, dir, url, ref, remoteRef }).then(
+	(r) => { console.log("pushed", JSON.stringify(r)); },
+	(e) => { console.log(e.code, e.message); process.exitCode = 1; });
+`
+
+func TestL02(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, denyMain)
+	w.node(t, "isomorphic-git", isomorphic, "refs/heads/main:refs/heads/main").want(t, 1,
+		"GitPushError", "refs/heads/main: Control Center policy: push to main is denied (rule 3)")
+	w.untouched()
+	w.node(t, "isomorphic-git", isomorphic, "refs/heads/main:refs/heads/feat").want(t, 0, `"ok":true`, `"refs/heads/feat":{"ok":true`)
+	w.wantRef("refs/heads/feat", w.head("main"))
+}
+
+// node runs a program of node's with a package that may not be installed: beside the
+// other clients, in bin/clients, or where NODE_PATH says.
+func (w *world) node(t *testing.T, module, program, spec string) result {
+	t.Helper()
+	where := "NODE_PATH=" + os.Getenv("NODE_PATH")
+	if beside, err := filepath.Abs("../bin/clients/node_modules"); err == nil {
+		where += string(os.PathListSeparator) + beside
+	}
+	look := exec.Command("node", "-e", "require.resolve('"+module+"')")
+	look.Env = append(os.Environ(), where)
+	if look.Run() != nil {
+		t.Skipf("SKIPPED, NOT PASSED: no node with %s (make clients installs it)", module)
+	}
+	return w.other(t, []string{where}, "node", "-e", program, w.clone, w.url+"github.com/acme/app.git", spec)
+}
+
 // python runs a program of the system's Python with a module that may not be
 // installed.
 func (w *world) python(t *testing.T, module, program, spec string) result {
@@ -84,8 +121,14 @@ func (w *world) python(t *testing.T, module, program, spec string) result {
 	if exec.Command(python, "-c", "import "+module).Run() != nil {
 		t.Skipf("no %s for %s", module, python)
 	}
-	cmd := exec.CommandContext(t.Context(), python, "-c", program, w.clone, w.url+"github.com/acme/app.git", spec)
-	cmd.Env = append(os.Environ(), "HOME="+w.dir)
+	return w.other(t, nil, python, "-c", program, w.clone, w.url+"github.com/acme/app.git", spec)
+}
+
+// other runs a client that is not git.
+func (w *world) other(t *testing.T, env []string, argv ...string) result {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd.Env = append(append(os.Environ(), "HOME="+w.dir), env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

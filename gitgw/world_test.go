@@ -198,7 +198,7 @@ func (w *world) serve() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(listener)
+		_ = server.Serve(chopped(listener))
 	}()
 	w.t.Cleanup(func() {
 		_ = server.Close()
