@@ -66,3 +66,9 @@ func (r *redactor) line(s string) string {
 func basicAuth(token string) string {
 	return base64.StdEncoding.EncodeToString([]byte("x-access-token:" + token))
 }
+
+// Redact removes credentials from text by their shapes.
+func Redact(text string) string { return (&redactor{}).text(text) }
+
+// RedactLine is Redact, and makes the text fit for one line of output.
+func RedactLine(text string) string { return (&redactor{}).line(text) }

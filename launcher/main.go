@@ -15,6 +15,8 @@
 //   - doctor: really starts a sandbox, and says what is in the way if it cannot.
 //   - connect: joins its standard streams to a host through the run's SOCKS
 //     listener; ssh uses it inside the sandbox.
+//   - credential: asks the appliance for the run's read token; git uses it inside
+//     the sandbox.
 //
 // Whatever keeps it from doing all of that makes it start nothing, print one line
 // that names the reason, and end with 125.
@@ -40,6 +42,7 @@ const usage = `postern runs a command in a sandbox whose only way out is the app
   postern doctor                       try the sandbox, say what is in its way
   postern probe                        say what sandbox this system offers, without an appliance
   postern connect HOST PORT            inside a run: reach HOST through its SOCKS proxy
+  postern credential GATEWAY get       inside a run: git's credential helper
   postern version                      print the version
 
 "postern COMMAND --help" says more.
@@ -59,6 +62,8 @@ func dispatch(args []string, stdout, stderr io.Writer) int {
 		return sandbox.Init(args)
 	case connectCommand, "connect":
 		return connectMain(args, os.Stdin, stdout, stderr)
+	case credentialCommand:
+		return credentialMain(args, os.Stdin, stdout, stderr)
 	case "run":
 		return runMain(args, stdout, stderr)
 	case "exec":

@@ -230,7 +230,7 @@ func (k *keeper) lendFirst(ctx context.Context) (*lease.Lease, error) {
 // exec starts the command.
 func (l *launch) exec(p *sandbox.Process, facts *sandbox.Facts, answer lease.Answer, who person) error {
 	git := gitconfig.Config{
-		Gateway: answer.Git.URL, Forges: answer.Git.Forges, Proxy: proxyURL(p, facts),
+		Gateway: answer.Git.URL, Forges: answer.Git.Forges, Proxy: proxyURL(p, facts), Helper: helperOf(facts.Inside().Exe),
 		UserName: who.name, UserEmail: who.email, Empty: facts.Inside().Empty, Hooks: l.GitHooks,
 	}
 	for _, root := range facts.Roots {
@@ -261,6 +261,9 @@ func (l *launch) environment(facts *sandbox.Facts, answer lease.Answer, p *sandb
 	}
 	return e.Build()
 }
+
+// helperOf is git's credential helper, where our binary is at exe.
+func helperOf(exe string) string { return exe + " " + credentialCommand }
 
 // proxyAddr is where a listener of the sandbox is: 0 is HTTP, 1 is SOCKS.
 func proxyAddr(p *sandbox.Process, i int) string {

@@ -211,6 +211,9 @@ func (p *bareProcess) gitConfig(runDir, proxy string, answer lease.Answer) (stri
 		return "", fmt.Errorf("make git configuration: %w", err)
 	}
 	git := gitconfig.Config{Gateway: answer.Git.URL, Forges: answer.Git.Forges, Proxy: proxy, Empty: empty}
+	if exe, err := os.Executable(); err == nil && plainPath(exe) {
+		git.Helper = helperOf(exe)
+	}
 	text, err := git.Text()
 	if err != nil {
 		return "", err

@@ -13,6 +13,7 @@ import (
 
 	"postern/caddy-modules/egress"
 	"postern/caddy-modules/session"
+	"postern/caddy-modules/session/lease"
 	"postern/gitgw"
 )
 
@@ -155,6 +156,10 @@ func onSandbox(ctx caddy.Context) error {
 // ServeHTTP hands the request of a session to the gateway. It is the end of its
 // route: the next handler is never called.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	if r.URL.Path == lease.ReadTokenPath {
+		h.serveReadToken(w, r)
+		return nil
+	}
 	// A push is answered while it is still being read, to show progress and the
 	// wait for an approver; without this, HTTP/1 ends the body at the first byte
 	// of the answer.
@@ -208,13 +213,14 @@ func (h *Handler) caller(r *http.Request) (gitgw.Caller, bool) {
 // readToken gives the gateway the session's own token, with which it lists the
 // refs of the session's own repository. For another one there is none.
 func (h *Handler) readToken(info session.Info) func(context.Context, gitgw.Repo) (gitgw.Token, bool) {
-	return func(_ context.Context, repo gitgw.Repo) (gitgw.Token, bool) {
+	return func(ctx context.Context, repo gitgw.Repo) (gitgw.Token, bool) {
 		own, err := gitgw.ParseRepo(info.Repository)
 		if err != nil || own != repo {
 			return gitgw.Token{}, false
 		}
-		value, expires, ok := h.sessions.ReadToken(info.ID)
-		return gitgw.NewToken(value, expires), ok
+		// Where there is none, the gateway mints one to look with, or says why not.
+		value, expires, err := h.sessions.FreshReadToken(ctx, info.ID)
+		return gitgw.NewToken(value, expires), err == nil
 	}
 }
 

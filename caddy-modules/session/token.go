@@ -39,12 +39,18 @@ func HolderFrom(ctx context.Context) lease.Process {
 }
 
 // token is the read token of a session. The value is in memory alone: in no log,
-// no event, and no Info.
+// no event, and no Info. What another one replaced is a token of its own.
 type token struct {
+	turn turnstile // of whoever replaces it
+
 	mu      sync.Mutex
 	value   string
 	expires time.Time
+	minted  time.Time // zero for one of a former process
 	revoke  func(context.Context) error
+	ended   bool  // the session is over: nothing takes its place
+	failure error // of the last attempt to replace it
+	failed  time.Time
 }
 
 func (t *token) get() (value string, expires time.Time) {
@@ -56,15 +62,23 @@ func (t *token) get() (value string, expires time.Time) {
 func (t *token) set(value string, expires time.Time, revoke func(context.Context) error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.value, t.expires, t.revoke = value, expires, revoke
+	t.value, t.expires, t.revoke, t.minted = value, expires, revoke, time.Now()
 }
 
-// take empties t and returns how to revoke what was in it.
+// adopt takes over a token of a former process, whose end is not known.
+func (t *token) adopt(value string, revoke func(context.Context) error) {
+	t.set(value, time.Time{}, revoke)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.minted = time.Time{}
+}
+
+// take empties t for good and returns how to revoke what was in it.
 func (t *token) take() func(context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	revoke := t.revoke
-	t.value, t.revoke = "", nil
+	t.value, t.revoke, t.ended = "", nil, true
 	return revoke
 }
 
@@ -78,7 +92,7 @@ func (s *session) obtain(ctx context.Context, g *Generation, resume *lease.Resum
 			s.log.LogAttrs(ctx, slog.LevelWarn, "no forge is configured to revoke the run's earlier token at; it will expire by itself")
 			return nil
 		}
-		s.token.set(resume.ReadToken, time.Time{}, g.Broker.Adopt(resume.ReadToken))
+		s.token.adopt(resume.ReadToken, g.Broker.Adopt(resume.ReadToken))
 		return nil
 	}
 	if g.Broker == nil || s.spec.Repository == "" {

@@ -12,6 +12,7 @@ type Config struct {
 	Gateway string   // "http://git.internal/"; empty: no gateway, pushes go where they go
 	Forges  []string // hosts whose pushes the gateway takes, lower case: "github.com"
 	Proxy   string   // URL of the session's HTTP proxy, with what that asks for
+	Helper  string   // program and subcommand that know the read token, needing no quoting; empty: none
 
 	UserName, UserEmail string   // who commits; empty: not said
 	Safe                []string // worktrees whose owner git need not ask about
@@ -75,11 +76,17 @@ func (c *Config) forge(w *writer, host string) {
 	w.set("proxy", c.Proxy)
 	w.section("credential", strings.TrimSuffix(base, "/"))
 	w.empty("helper") // forgets every helper read before
+	if c.Helper != "" && c.Gateway != "" {
+		// Its token is never about to expire. git appends what is to be done.
+		w.set("helper", c.Helper+" "+c.Gateway)
+	}
 	w.set("helper", tokenHelper)
 }
 
 // tokenHelper answers with the token that is in the environment, so that it stands
-// in no file and no argument. It is asked only when the forge wants to know.
+// in no file and no argument. It is asked only when the forge wants to know, and
+// where the appliance has said nothing: that one is the first of the run, and may
+// have expired.
 //
 //nolint:gosec // it names a variable and holds no secret
 const tokenHelper = `!f() { test "$1" = get && test -n "$GH_TOKEN" && printf 'username=x-access-token\npassword=%s\n' "$GH_TOKEN"; }; f`
@@ -137,6 +144,13 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf("write git configuration: %s %q is not a plain http URL", field, text))
 		}
 	}
+	if c.Helper != "" && (c.Helper[0] != '/' || !plain(c.Helper)) {
+		errs = append(errs, fmt.Errorf("write git configuration: helper %q is not a path that needs no quoting", c.Helper))
+	}
+	if c.Helper != "" && !plain(strings.TrimPrefix(c.Gateway, "http:")) {
+		// It becomes a word of the helper's command.
+		errs = append(errs, fmt.Errorf("write git configuration: gateway %q needs quoting", c.Gateway))
+	}
 	if c.Gateway != "" && !strings.HasSuffix(c.Gateway, "/") {
 		errs = append(errs, fmt.Errorf("write git configuration: gateway %q does not end in /", c.Gateway))
 	}
@@ -151,6 +165,11 @@ func (c *Config) validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// plain reports whether a shell takes a command's words as they are.
+func plain(text string) bool {
+	return strings.Trim(text, "/ ._-+:0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
 // isHost takes a name or IPv4 address with an optional port. It becomes a part of

@@ -16,6 +16,7 @@ const (
 	EventSessionClose = "session_close"
 	EventDenied       = "denied"
 	EventPush         = "push"
+	EventToken        = "token"   // the session's read token was renewed
 	EventPolicy       = "policy"  // the rules of a session changed
 	EventDropped      = "dropped" // events were lost on this stream; count says how many
 )
