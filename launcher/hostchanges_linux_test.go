@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,6 +35,23 @@ func TestExecTellsOfChanges(t *testing.T) {
 	}
 	if h := w.sh(nil, "echo x > .zshrc", "--sandbox", "off"); h.last(t).Handle.Details["changes"] != nil {
 		t.Error("a command without a sandbox is looked after")
+	}
+}
+
+// The last event is the one that must not be lost: a run cannot make it too long to read.
+func TestExecTellsOfSomeOfManyChanges(t *testing.T) {
+	w := newWorld(t)
+	newAppliance(t, w.runs)
+	h := w.sh(nil, `n=$(printf %0220d 0); for i in $(seq 400); do : > .env$n$i; done`)
+	exit := h.last(t)
+	if told, _ := exit.Handle.Details["changes"].([]any); len(told) != maxTold {
+		t.Errorf("told of %d", len(told))
+	}
+	if data, err := json.Marshal(exit); err != nil || len(data) > 256<<10 {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+	if n := strings.Count(h.stderr, "is new"); n != maxAlike || !strings.Contains(h.stderr, "and 390 further files") {
+		t.Errorf("%d lines on stderr", n)
 	}
 }
 

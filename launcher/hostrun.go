@@ -174,6 +174,9 @@ func (h *hostRun) native() (sandbox.Status, error) {
 	return status, err
 }
 
+// maxTold bounds how many changes the last event has: whoever reads lines has a bound.
+const maxTold = 100
+
 // changed tells what the run made or replaced, and tools outside act on: people on stderr,
 // the host with the last event.
 func (h *hostRun) changed(changes []sandbox.Change) {
@@ -183,9 +186,9 @@ func (h *hostRun) changed(changes []sandbox.Change) {
 	h.say.mu.Lock()
 	defer h.say.mu.Unlock()
 	printChanges(h.say.w, changes)
-	told := make([]changeLine, 0, min(len(changes), maxTargets))
+	told := make([]changeLine, 0, min(len(changes), maxTold))
 	for _, c := range changes[:cap(told)] {
-		told = append(told, changeLine{c.Path, c.What, c.Cure})
+		told = append(told, changeLine{clipped(c.Path), clipped(c.What), c.Cure})
 	}
 	h.handle.Details["changes"] = told
 }
