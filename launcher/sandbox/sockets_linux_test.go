@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -143,6 +145,7 @@ func TestDialIsBounded(t *testing.T) {
 	first, err := strconv.Atoi(strings.TrimSpace(string(children)))
 	must(t, err)
 	must(t, unix.Kill(first, unix.SIGSTOP))
+	stopped(t, first)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := p.Dial(ctx, 3000); !errors.Is(err, context.DeadlineExceeded) {
@@ -151,6 +154,27 @@ func TestDialIsBounded(t *testing.T) {
 	must(t, unix.Kill(first, unix.SIGCONT))
 	if _, err := p.Dial(t.Context(), 3000); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// stopped waits until no thread of a process runs any more: a signal to stop takes a
+// moment on a busy machine.
+func stopped(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		must(t, err)
+		running := slices.ContainsFunc(threads, func(path string) bool {
+			stat, err := os.ReadFile(path)
+			_, state, _ := strings.Cut(string(stat), ") ")
+			return err == nil && !strings.HasPrefix(state, "T")
+		})
+		if len(threads) > 0 && !running {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d does not stop", pid)
+		}
 	}
 }
 
