@@ -106,7 +106,7 @@ func (g *gatewayTest) loadServers(servers string) error {
 		"admin": {"listen": "unix/%s/admin.sock|0600", "config": {"persist": false}},
 		"logging": {"logs": {"default": {"level": "FATAL"}}},
 		"apps": {
-			"egress": {"policies": {"agent": {}}, "local_hosts": ["git.internal"]},
+			"egress": {"policies": {"agent": {}}, "local_hosts": ["git.internal", "more.internal"]},
 			"http": {"servers": {%s}}
 		}
 	}`, g.run, servers), true)
@@ -392,6 +392,11 @@ func TestBadReload(t *testing.T) {
 			}
 		})
 	}
+	t.Run("bound to no local host", func(t *testing.T) {
+		if err := g.loadServers(fmt.Sprintf(`"git": %s`, g.server("sandbox/gut", agentRules))); err == nil || !strings.Contains(err.Error(), "bind it to sandbox/git or sandbox/more") {
+			t.Errorf("loading gives %v", err)
+		}
+	})
 	t.Run("two gateways with a token", func(t *testing.T) {
 		two := fmt.Sprintf(`"git": %s, "more": %s`, g.server("sandbox/git", g.app()+agentRules), g.server("sandbox/more", g.app()+agentRules))
 		if err := g.loadServers(two); err == nil || !strings.Contains(err.Error(), "another git_gateway has a token") {

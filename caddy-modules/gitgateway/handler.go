@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -122,6 +123,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := app.AddGateway(hosts, tokens); err != nil {
 		return err
 	}
+	if err := reachable(ctx, app.LocalHosts); err != nil {
+		return err
+	}
 	if h.ApproverRaw != nil {
 		mod, err := ctx.LoadModule(h, "ApproverRaw")
 		if err != nil {
@@ -130,6 +134,30 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		approver := mod.(ApproverSource)
 		h.gateway.Approver = approver.Approver()
 		h.gateway.Limits.Ask = approver.Wait()
+	}
+	return nil
+}
+
+// reachable refuses a gateway that no session gets to: a local host is answered by the
+// site that is bound to its first label, and a slip there is found by the first push.
+func reachable(ctx caddy.Context, locals []string) error {
+	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok {
+		return nil // in no server: a test
+	}
+	var names []string
+	for _, host := range locals {
+		label, _, _ := strings.Cut(strings.ToLower(host), ".")
+		names = append(names, label)
+	}
+	for _, text := range server.Listen {
+		addr, err := caddy.ParseNetworkAddress(text)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(names, addr.Host) {
+			return fmt.Errorf("git_gateway is bound to sandbox/%s, and no local host of the egress block begins with that; bind it to sandbox/%s", addr.Host, strings.Join(names, " or sandbox/"))
+		}
 	}
 	return nil
 }
