@@ -145,6 +145,36 @@ func TestShippedCaddyfile(t *testing.T) {
 	}
 }
 
+// TestREADME holds the Caddyfile that a reader copies first: it loads, once there is a
+// key or no token.
+func TestREADME(t *testing.T) {
+	runDir(t)
+	data, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(data), "```caddyfile\n")
+	text, _, found := strings.Cut(rest, "```\n")
+	if !found {
+		t.Fatal("README.md has no Caddyfile")
+	}
+	if got := caddyfile.Format([]byte(text)); string(got) != text {
+		t.Errorf("not formatted, `caddy fmt` makes it:\n%s", got)
+	}
+	key := filepath.Join(t.TempDir(), "app.pem")
+	if err := os.WriteFile(key, appKey(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text = strings.ReplaceAll(text, "/etc/postern/github-app.pem", key)
+	var cfg *caddy.Config
+	if err := caddy.StrictUnmarshalJSON([]byte(adapted(t, "Caddyfile", text)), &cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := caddy.Validate(cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // appKey makes the private key of a GitHub App, as GitHub hands it out.
 func appKey(t *testing.T) []byte {
 	t.Helper()

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"postern/launcher/spec"
 )
 
 // What docs/launcher.md calls complete is: every setting, and every word of a refusal.
@@ -38,6 +40,21 @@ func TestDocs(t *testing.T) {
 	})
 	if err != nil || found < 40 {
 		t.Errorf("found %d reasons, %v", found, err)
+	}
+	// The spec that is shown is one, with the defaults that are said to be.
+	hosts, err := os.ReadFile("../docs/exec.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(hosts), "```json\n")
+	shown, _, _ := strings.Cut(rest, "```")
+	full, err := spec.Decode(strings.NewReader(shown))
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, err := spec.Decode(strings.NewReader(`{"sessionId": "s", "workspaceId": "w", "bindMounts": []}`))
+	if err != nil || full.Mode != least.Mode || full.NetworkEnabled != least.NetworkEnabled || len(full.BindMounts) != 2 {
+		t.Errorf("%+v and %+v, %v", full, least, err)
 	}
 	// The settings that are shown are settings.
 	_, block, _ := strings.Cut(doc, "```yaml\n")

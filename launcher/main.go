@@ -12,6 +12,7 @@
 //   - exec: the same for a program that runs agents, which says in JSON what the run may
 //     do (package spec) and hears as JSON what happens.
 //   - terminal: runs a person's shell, as it is or with the fixed profile for terminals.
+//   - probe: really starts a sandbox, and says what this host offers.
 //   - doctor: really starts a sandbox, and says what is in the way if it cannot.
 //   - connect: joins its standard streams to a host through the run's SOCKS
 //     listener; ssh uses it inside the sandbox.
