@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,18 +37,7 @@ func TestLender(t *testing.T) {
 // but for that of a launcher that comes back with it.
 func testTokens(t *testing.T, caddy string) { //nolint:thelper // a subtest, no helper
 	run := runDir(t)
-	forge, err := fakegithub.New(fakegithub.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = forge.Close() })
-	if err := forge.AddRepo("acme/app"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := forge.Commit("acme/app", "main", "begin", map[string]string{"README": "x"}); err != nil {
-		t.Fatal(err)
-	}
-	forge.Install(fakegithub.Installation{Account: "acme"})
+	forge := newForge(t)
 	config := gatewayConfig(t, run, forge)
 	first := startAppliance(t, caddy, run, config)
 
@@ -69,8 +59,7 @@ func testTokens(t *testing.T, caddy string) { //nolint:thelper // a subtest, no 
 
 	first.kill()
 	dies.kill()
-	_ = push.Process.Kill()
-	_ = push.Wait()
+	killPush(push)
 	<-stays.Done()
 	forge.SetFaults(fakegithub.Faults{})
 	second := startAppliance(t, caddy, run, config)
@@ -205,9 +194,19 @@ func startPush(t *testing.T, forge *fakegithub.Server, proxy string) *exec.Cmd {
 		}
 	}
 	cmd := git("-C", clone, "push", "http://git.internal/github.com/acme/app.git", "HEAD:refs/heads/x")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() { killPush(cmd) })
 	return cmd
+}
+
+// killPush ends git with all its parts: the one that speaks HTTP would send the
+// push again to the next appliance.
+func killPush(cmd *exec.Cmd) {
+	if cmd.ProcessState == nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+	}
 }

@@ -71,11 +71,24 @@ func openLedger(path string, log *slog.Logger) (*ledgerFile, []record, error) {
 		// Anew even when nothing is gone: the last line may lack its end, and the
 		// next one must not be glued to it.
 		err = f.rewrite(left)
+		if full(err) {
+			// What it holds can be revoked all the same, and nothing is handed out that
+			// it has no room for.
+			log.Warn("no room to write the ledger of tokens anew", slog.String("file", path), slog.Any("error", err))
+			f.damaged = true // its last line may lack its end
+			f.file, err = openPrivate(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
+		}
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
 	return f, left, nil
+}
+
+// full reports whether an error says that there is no room on the disk, or none for
+// this user.
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
 // lockFile makes sure that one process at a time has the ledger. The lock goes

@@ -1,6 +1,9 @@
 package fakegithub
 
-import "time"
+import (
+	"net/http"
+	"time"
+)
 
 // Faults are the bad days of GitHub. The zero value is a good day. They are
 // read once by each request, so a change applies to requests that follow.
@@ -35,6 +38,11 @@ type Faults struct {
 	// a time.
 	SlowReport time.Duration
 
+	// HoldAdvert, HoldPush and HoldRevoke keep a request of that kind without an
+	// answer, and without doing what it asks, until its client has gone. A push
+	// is held when the body has arrived.
+	HoldAdvert, HoldPush, HoldRevoke bool
+
 	// MaxPack is the largest pack taken, in bytes; 0 is no limit.
 	MaxPack int64
 }
@@ -55,6 +63,16 @@ func (s *Server) SetFaults(f Faults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = f
+}
+
+// hold keeps a request until its client has gone, or the server closes.
+func (s *Server) hold(r *http.Request) {
+	drain(r.Body) // the client's end is noticed only behind it
+	select {
+	case <-r.Context().Done():
+	case <-s.closing().Done():
+	}
+	panic(http.ErrAbortHandler)
 }
 
 func (s *Server) fault() Faults {

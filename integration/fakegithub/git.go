@@ -51,6 +51,8 @@ func (s *Server) serveGit(w http.ResponseWriter, r *http.Request, g gitPath, e *
 	f := s.fault()
 	push := service == "git-receive-pack" || strings.HasPrefix(g.rest, "info/lfs/")
 	switch {
+	case service == "git-receive-pack" && (r.Method == http.MethodGet && f.HoldAdvert || r.Method == http.MethodPost && f.HoldPush):
+		s.hold(r)
 	case service == "git-receive-pack" && r.Method == http.MethodGet && f.Advert != 0:
 		plain(w, f.Advert, "Server Error\n")
 		return

@@ -118,6 +118,9 @@ func (s *Server) selectRepos(inst *Installation, names []string, ids []int64) ([
 // revoke answers DELETE /installation/token, authenticated by the token that
 // it ends.
 func (s *Server) revoke(w http.ResponseWriter, r *http.Request) {
+	if s.fault().HoldRevoke {
+		s.hold(r)
+	}
 	if status := s.fault().Revoke; status != 0 {
 		apiError(w, status, "Bad credentials")
 		return
