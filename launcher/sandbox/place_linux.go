@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,14 +29,15 @@ const lockWait = 2 * time.Second
 // (shared) as long as the run needs them; the kernel gives the lock back when the
 // launcher dies.
 type placed struct {
-	dirs []*os.File
-	note *os.File // what other runs have to know of this one
-	made []string // folders that had to be made for a placeholder, inner ones first
+	notes string // where the notes of the runs are; empty: there are none
+	dirs  []*os.File
+	note  *os.File // what other runs have to know of this one
+	made  []string // folders that had to be made for a placeholder, inner ones first
 }
 
 // place makes the placeholders of f's denials, and notes what file each denial is now.
 func (f *Facts) place() (_ *placed, err error) {
-	p := &placed{}
+	p := &placed{notes: f.GitDir}
 	defer func() {
 		if err != nil {
 			p.remove()
@@ -44,8 +46,14 @@ func (f *Facts) place() (_ *placed, err error) {
 	if p.note, err = f.register(); err != nil {
 		return nil, err
 	}
+	wait := lockWait
 	for _, dir := range f.gits {
-		file, err := lockDir(dir)
+		file, err := lockDir(dir, wait)
+		if errors.Is(err, unix.EWOULDBLOCK) && p.notes != "" {
+			// Whoever can read the directory can lock it, another user or a run as well,
+			// and must not keep runs from starting. The notes stand for the lock then.
+			wait, err = 0, nil
+		}
 		if err != nil {
 			return nil, &Refusal{Reason: ReasonBind, Detail: "the git directory " + dir + " cannot be protected", Err: err}
 		}
@@ -68,8 +76,9 @@ func (f *Facts) place() (_ *placed, err error) {
 }
 
 // lockDir takes the shared lock of a git directory. A directory of another user that
-// cannot be opened is none of ours: nothing can be made in it either.
-func lockDir(dir string) (*os.File, error) {
+// cannot be opened is none of ours: nothing can be made in it either. Where the lock is not
+// to be had within wait, the directory is returned with the error.
+func lockDir(dir string, wait time.Duration) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) && foreign(dir) {
@@ -78,11 +87,12 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
 	file := os.NewFile(uintptr(fd), dir)
-	if err := lockWithin(file, unix.LOCK_SH, lockWait); err != nil {
+	err = lockWithin(file, unix.LOCK_SH, wait)
+	if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
 		_ = file.Close()
 		return nil, err
 	}
-	return file, nil
+	return file, err
 }
 
 // place makes the placeholder of one denial, if its name is not there. It returns the
@@ -174,8 +184,9 @@ func (p *placed) remove() {
 	if p == nil {
 		return
 	}
+	needed, done := p.others()
 	for _, dir := range p.dirs {
-		if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil && !needed(dir.Name()) {
 			clearDir(dir.Name())
 		}
 		_ = dir.Close()
@@ -183,8 +194,40 @@ func (p *placed) remove() {
 	for _, dir := range p.made {
 		_ = os.Remove(dir) // only if it is empty
 	}
-	unregister(p.note)
+	unregister(p.note) // before another asks: of two that end at once, the second clears up
+	done()
 	p.dirs, p.made, p.note = nil, nil, nil
+}
+
+// others says whether another run that is on may write a git directory, by its note.
+// Until done is called no run can begin that its answers would be wrong for.
+func (p *placed) others() (needed func(dir string) bool, done func()) {
+	unknown := func(string) bool { return true } // the next run clears up
+	if p.notes == "" || len(p.dirs) == 0 {
+		return func(string) bool { return false }, func() {}
+	}
+	lock, err := lockNotes(p.notes)
+	if err != nil {
+		return unknown, func() {}
+	}
+	own := ""
+	if p.note != nil {
+		own = p.note.Name()
+	}
+	var views []*view
+	err = eachOther(p.notes, own, func(v *view) error {
+		views = append(views, v)
+		return nil
+	})
+	if err != nil {
+		return unknown, func() { _ = lock.Close() }
+	}
+	return func(dir string) bool {
+		return slices.ContainsFunc(views, func(v *view) bool {
+			root, ok := tableOf(v.roots).deepest(dir)
+			return ok && root.Writable
+		})
+	}, func() { _ = lock.Close() }
 }
 
 // clearDir removes every placeholder of a git directory, also those that a crash left.

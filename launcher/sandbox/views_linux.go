@@ -150,14 +150,11 @@ func (f *Facts) register() (_ *os.File, err error) {
 	refuse := func(err error) error {
 		return &Refusal{Reason: ReasonShared, Detail: "cannot tell which runs share a folder with this one", Err: err}
 	}
-	lock, err := os.Open(f.GitDir) // the folder itself: one run at a time compares
+	lock, err := lockNotes(f.GitDir)
 	if err != nil {
 		return nil, refuse(err)
 	}
 	defer lock.Close()
-	if err := lockWithin(lock, unix.LOCK_EX, 10*time.Second); err != nil {
-		return nil, refuse(err)
-	}
 	own := f.view()
 	if err := own.checkOthers(f.GitDir); err != nil {
 		if _, ok := errors.AsType[*Refusal](err); ok {
@@ -181,13 +178,36 @@ func (f *Facts) register() (_ *os.File, err error) {
 	return note, nil
 }
 
-// checkOthers compares with every run that is on, and removes the notes of the dead.
+// lockNotes takes the lock of the notes, which is that of the folder: one run at a time
+// compares.
+func lockNotes(dir string) (*os.File, error) {
+	lock, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := lockWithin(lock, unix.LOCK_EX, 10*time.Second); err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
+	return lock, nil
+}
+
+// checkOthers compares with every run that is on.
 func (v *view) checkOthers(dir string) error {
+	return eachOther(dir, "", v.conflict)
+}
+
+// eachOther visits what every run that is on sees, but for the one with the note own, and
+// removes the notes of the dead.
+func eachOther(dir, own string, visit func(*view) error) error {
 	notes, err := filepath.Glob(escapeGlob(dir) + "/" + viewPattern)
 	if err != nil {
 		return err
 	}
 	for _, path := range notes {
+		if path == own {
+			continue
+		}
 		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // it has just ended
@@ -212,7 +232,7 @@ func (v *view) checkOthers(dir string) error {
 		if err != nil {
 			return fmt.Errorf("read the note of another run, %s: %w", path, err)
 		}
-		if err := v.conflict(other); err != nil {
+		if err := visit(other); err != nil {
 			return err
 		}
 	}
