@@ -25,6 +25,14 @@ func offered(objectFormat string) Capabilities {
 	}
 }
 
+// offer is what is offered for pushes to repo. Rules about content need packs that
+// can be read by themselves.
+func (g *Gateway) offer(repo Repo, objectFormat string) Capabilities {
+	caps := offered(objectFormat)
+	caps.NoThin = g.Rules.readsContent(repo)
+	return caps
+}
+
 // hidden reports whether a ref is left out of the advertisement. refs/pull is
 // the forge's own: a mirror push would try to delete it.
 func hidden(ref string) bool { return strings.HasPrefix(ref, "refs/pull/") }
@@ -126,7 +134,7 @@ func (g *Gateway) advertise(w http.ResponseWriter, r *http.Request, caller Calle
 	h := w.Header()
 	h.Set("Content-Type", "application/x-git-receive-pack-advertisement")
 	h.Set("Cache-Control", "no-cache, max-age=0, must-revalidate")
-	if err := writeAdvertisement(w, ad, offered(format)); err != nil {
+	if err := writeAdvertisement(w, ad, g.offer(up.repo, format)); err != nil {
 		// Half a listing must not look like a whole one: git would try to create
 		// what it did not see.
 		g.log().Warn("advertisement broke off", attrs(caller, up.repo, err)...)

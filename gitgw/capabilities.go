@@ -19,6 +19,9 @@ type Capabilities struct {
 	OFSDelta       bool
 	DeleteRefs     bool
 	PushOptions    bool
+	// NoThin asks the client for packs that hold every base of their deltas. It is
+	// only ever offered.
+	NoThin bool
 	// ObjectFormat is "sha1", "sha256" or "", which means sha1.
 	ObjectFormat string
 	// Agent names the client's program, "" when it did not say.
@@ -44,6 +47,7 @@ func (c *Capabilities) flags() []struct {
 		{"ofs-delta", &c.OFSDelta},
 		{"delete-refs", &c.DeleteRefs},
 		{"push-options", &c.PushOptions},
+		{"no-thin", &c.NoThin},
 	}
 }
 

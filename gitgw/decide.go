@@ -18,6 +18,11 @@ type Verdict struct {
 	Reason string
 	// Hint is one more line that says what would be allowed, "" when nothing is.
 	Hint string
+	// Conditions must hold as well before the update may go on.
+	Conditions Conditions
+	// NeedsForced says that the verdict would be another one for a forced update:
+	// it stands only once Update.Forced is known.
+	NeedsForced bool
 }
 
 // match is one rule that speaks of an update, with the pattern that matched.
@@ -37,7 +42,29 @@ type match struct {
 //     `push **` with `ask main` asks for main. Where neither pattern contains
 //     the other, ask stands.
 //  4. Otherwise a push that matches allows.
+//
+// An update of which it is not known whether it is forced gets the verdict of one
+// that is not, with NeedsForced where that matters.
 func (r *Rules) Decide(repo Repo, u Update) Verdict {
+	switch {
+	case u.Action != ActionUpdate || u.Forced == ForcedNo:
+		return r.decide(repo, u)
+	case u.Forced == ForcedYes:
+		u.Action = ActionForce
+		return r.decide(repo, u)
+	}
+	plain := r.decide(repo, u)
+	if plain.Kind == Deny {
+		return plain
+	}
+	u.Action = ActionForce
+	forced := r.decide(repo, u)
+	plain.NeedsForced = forced.Kind != plain.Kind || forced.Source != plain.Source
+	return plain
+}
+
+// decide judges an update whose action is known.
+func (r *Rules) decide(repo Repo, u Update) Verdict {
 	block, err := r.block(repo)
 	if err != nil {
 		return Verdict{Reason: err.Error()}
@@ -71,15 +98,26 @@ func (r *Rules) Decide(repo Repo, u Update) Verdict {
 	}
 	return Verdict{
 		Source: block.Source,
-		Reason: "no rule allows " + doing(u),
+		Reason: refusedFor(u),
 		Hint:   block.hint(u),
 	}
+}
+
+// refusedFor is why an update is refused that no rule speaks of.
+func refusedFor(u Update) string {
+	if u.Action == ActionForce {
+		return "force push refused"
+	}
+	return "no rule allows " + doing(u)
 }
 
 func (m match) verdict(u Update, block RepoRules) Verdict {
 	v := Verdict{Kind: m.rule.Kind, Rule: m.rule.String(), Source: m.rule.Source, Reason: m.rule.Reason}
 	if v.Kind != Allow {
 		v.Hint = block.hint(u)
+	}
+	if v.Kind != Deny {
+		v.Conditions = block.Conditions.and(m.rule.Conditions)
 	}
 	if v.Reason != "" {
 		return v
@@ -100,8 +138,11 @@ func (m match) verdict(u Update, block RepoRules) Verdict {
 
 // doing names an update as the reasons do: "push to main", "deleting main".
 func doing(u Update) string {
-	if u.Action == ActionDelete {
+	switch u.Action {
+	case ActionDelete:
 		return "deleting " + shortRef(u.Ref)
+	case ActionForce:
+		return "force push to " + shortRef(u.Ref)
 	}
 	return "push to " + shortRef(u.Ref)
 }
@@ -133,6 +174,8 @@ func (b RepoRules) hint(u Update) string {
 	switch {
 	case len(allowed) == 0 && u.Action == ActionDelete:
 		return "deletions need a rule that names them, as in: push agent/** delete"
+	case len(allowed) == 0 && u.Action == ActionForce:
+		return "force pushes need a rule that names them, as in: push agent/** force"
 	case len(allowed) == 0:
 		return ""
 	case len(allowed) > most:
@@ -140,6 +183,9 @@ func (b RepoRules) hint(u Update) string {
 	}
 	if u.Action == ActionDelete {
 		return "deletions allowed here: " + strings.Join(allowed, ", ")
+	}
+	if u.Action == ActionForce {
+		return "force pushes allowed here: " + strings.Join(allowed, ", ")
 	}
 	return "allowed here: " + strings.Join(allowed, ", ")
 }

@@ -68,6 +68,9 @@ func (p *push) failedPush(up *upload, err error) bool {
 		p.end(Aborted, lost.Error())
 		return false
 	}
+	if p.over.Load() && !up.whole.Load() {
+		return p.fail(Refused, p.g.policy(errPackSize{p.packLimit()}.Error()))
+	}
 	p.g.log().Warn("push failed", attrs(p.caller, p.up.repo, err)...)
 	if bad := p.body.malformed(); bad != nil {
 		return p.fail(Malformed, p.g.notice("malformed push: "+bad.Error()))
@@ -91,6 +94,9 @@ func (p *push) brokenReport(y *relay, up *upload, err, cut error) bool {
 	p.body.stop()
 	if p.caller.ended() {
 		return p.cutShort(up)
+	}
+	if p.over.Load() && !up.whole.Load() && y.unpack == "" {
+		return p.fail(Refused, p.g.policy(errPackSize{p.packLimit()}.Error()))
 	}
 	if !up.whole.Load() {
 		// The upload ended early for one of three reasons: the client, its

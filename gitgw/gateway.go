@@ -32,6 +32,9 @@ type Gateway struct {
 	// Log gets what went wrong on the forge's side. nil discards.
 	Log    *slog.Logger
 	Limits Limits
+	// SpoolDir is where packs are kept while rules look into them, in files without a
+	// name. Default: the system's folder for temporary files.
+	SpoolDir string
 	// Transport reaches the forges. By default one that uses no proxy settings
 	// of the environment. It must not follow redirects or add credentials.
 	Transport http.RoundTripper

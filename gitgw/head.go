@@ -16,7 +16,21 @@ type Update struct {
 	Old    string
 	New    string
 	Action Action
+	// Forced says of an update whether it loses what the ref held. Of a tag's it is
+	// always so, of a branch's only the pack tells, and the pack is looked into only
+	// where a rule needs it.
+	Forced Forced
 }
+
+// Forced is whether an update is a forced one.
+type Forced uint8
+
+// What is known of an update.
+const (
+	ForcedUnknown Forced = iota
+	ForcedNo
+	ForcedYes
+)
 
 // Head is everything a push says before its pack: what the rules judge and,
 // encoded anew, what the forge gets.

@@ -1,6 +1,10 @@
 package gitgw
 
-import "time"
+import (
+	"time"
+
+	"postern/gitgw/pack"
+)
 
 // Limits bound what one push may take. A zero field means its default.
 type Limits struct {
@@ -42,6 +46,11 @@ type Limits struct {
 	// Look is how long a token to list refs serves further listings of the same
 	// run and repository. Default 1 min.
 	Look time.Duration
+	// Kept is the most bytes of a pack that a rule looks into. Default 2 GiB, which is
+	// the most that GitHub takes.
+	Kept int64
+	// Pack bounds what a look into a pack may cost.
+	Pack pack.Limits
 	// Retry are the pauses before the preflight is tried again, since a new
 	// token takes a moment to be known everywhere. Default 1, 2 and 4 s.
 	Retry []time.Duration
@@ -62,6 +71,7 @@ func (l Limits) withDefaults() Limits {
 	l.Pushes = orDefault(l.Pushes, 4)
 	l.Mints = orDefault(l.Mints, 30)
 	l.Look = orDefault(l.Look, time.Minute)
+	l.Kept = orDefault(l.Kept, 2<<30)
 	if l.Retry == nil {
 		l.Retry = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,6 +22,9 @@ type push struct {
 	redact redactor
 	head   *Head
 	hints  []string // what the rules would allow, for the refs they deny
+	asked  decidedOf
+	kept   *keptPack   // the pack, where a rule looks into it
+	over   atomic.Bool // the pack that is streamed exceeds its limit
 	record Push
 }
 
@@ -42,6 +46,7 @@ func (g *Gateway) receivePack(w http.ResponseWriter, r *http.Request, caller Cal
 	// whatever the end was.
 	unbind := p.bind()
 	sound := p.run(r.Context(), err)
+	p.kept.close()
 	unbind()
 	p.record.Duration = time.Since(started)
 	p.record.ClientGone = p.rep.lost != nil || p.body.err() != nil
@@ -88,18 +93,24 @@ func (p *push) run(clientCtx context.Context, encoding error) bool {
 	if !p.judge() {
 		return p.deny()
 	}
+	if wrong := p.admit(); wrong != "" {
+		return p.fail(Refused, p.g.policy(wrong))
+	}
 	leave, ok := p.g.budgets.enter(p.caller.Session, p.limits.Pushes)
 	if !ok {
 		return p.fail(Refused, p.g.notice(fmt.Sprintf("%d pushes of this run are under way already; push again when one has ended", p.limits.Pushes)))
 	}
 	defer leave()
+	if sound, ok := p.inspect(clientCtx); !ok {
+		return sound
+	}
 	if sound, ok := p.approved(clientCtx); !ok {
 		return sound
 	}
 	// Twelve bytes tell a pack from the middle of one, before a token is made for
 	// it. git starts over in mid-pack after some broken connections.
 	if !head.DeletesOnly() {
-		start, err := p.body.peek(12)
+		start, err := p.packStart()
 		if err != nil && p.body.err() != nil {
 			p.end(Aborted, p.body.err().Error())
 			return false
@@ -137,6 +148,10 @@ func (p *push) judge() bool {
 			clean = false
 			p.hint(v.Hint)
 		}
+		if u.Forced == ForcedYes {
+			p.record.Refs[i].Action = ActionForce
+		}
+		p.asked.note(i, v)
 	}
 	return clean
 }

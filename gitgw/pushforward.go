@@ -56,7 +56,13 @@ func (p *push) forward(clientCtx context.Context) bool {
 		// Some clients append an empty pack; receive-pack does not expect one.
 		size = int64(encoded.Len())
 	} else {
-		up.pack = p.body
+		from, packed := p.packReader()
+		if packed >= 0 {
+			size = int64(encoded.Len()) + packed
+		} else if most := p.packLimit(); most > 0 {
+			from = &limited{r: from, left: most, most: most, over: func() { p.over.Store(true) }}
+		}
+		up.pack = from
 	}
 	resp, err := p.up.push(ctx, up, size, token)
 	defer func() { p.record.PackBytes = up.sent.Load() }()

@@ -225,6 +225,10 @@ func parseCommand(text string) (Update, error) {
 		u.Action = ActionDelete
 	default:
 		u.Action = ActionUpdate
+		if strings.HasPrefix(u.Ref, "refs/tags/") {
+			// Tags do not move; git too asks for --force.
+			u.Forced = ForcedYes
+		}
 	}
 	return u, nil
 }

@@ -33,36 +33,36 @@ func TestReadHead(t *testing.T) {
 		want Head
 	}{
 		{"create", pkt(zero40+" "+idA+" refs/heads/x"+caps) + "0000", Head{
-			Updates: []Update{{"refs/heads/x", zero40, idA, ActionCreate}}, Capabilities: full,
+			Updates: []Update{{"refs/heads/x", zero40, idA, ActionCreate, 0}}, Capabilities: full,
 		}},
 		{"three actions", pkt(zero40+" "+idA+" refs/heads/x"+caps) + pkt(idA+" "+idB+" refs/heads/y") + pkt(idB+" "+zero40+" refs/tags/z\n") + "0000", Head{
 			Updates: []Update{
-				{"refs/heads/x", zero40, idA, ActionCreate},
-				{"refs/heads/y", idA, idB, ActionUpdate},
-				{"refs/tags/z", idB, zero40, ActionDelete},
+				{"refs/heads/x", zero40, idA, ActionCreate, 0},
+				{"refs/heads/y", idA, idB, ActionUpdate, 0},
+				{"refs/tags/z", idB, zero40, ActionDelete, 0},
 			}, Capabilities: full,
 		}},
 		{"shallow", pkt("shallow "+idA+"\n") + pkt("shallow "+idB) + pkt(idA+" "+idB+" refs/heads/y"+caps+"\n") + "0000", Head{
-			Updates: []Update{{"refs/heads/y", idA, idB, ActionUpdate}}, Capabilities: full, Shallow: []string{idA, idB},
+			Updates: []Update{{"refs/heads/y", idA, idB, ActionUpdate, 0}}, Capabilities: full, Shallow: []string{idA, idB},
 		}},
 		{"options", pkt(idA+" "+idB+" refs/heads/y\x00report-status push-options atomic") + "0000" + pkt("ci.skip\n") + pkt("a=b c") + "0000", Head{
-			Updates:      []Update{{"refs/heads/y", idA, idB, ActionUpdate}},
+			Updates:      []Update{{"refs/heads/y", idA, idB, ActionUpdate, 0}},
 			Capabilities: Capabilities{ReportStatus: true, PushOptions: true, Atomic: true}, Options: []string{"ci.skip", "a=b c"},
 		}},
 		{"options without any", pkt(idA+" "+idB+" refs/heads/y\x00push-options") + "00000000", Head{
-			Updates: []Update{{"refs/heads/y", idA, idB, ActionUpdate}}, Capabilities: Capabilities{PushOptions: true},
+			Updates: []Update{{"refs/heads/y", idA, idB, ActionUpdate, 0}}, Capabilities: Capabilities{PushOptions: true},
 		}},
 		{"sha256", pkt(strings.Repeat("0", 64)+" "+id256+" refs/heads/x\x00object-format=sha256") + "0000", Head{
-			Updates:      []Update{{"refs/heads/x", strings.Repeat("0", 64), id256, ActionCreate}},
+			Updates:      []Update{{"refs/heads/x", strings.Repeat("0", 64), id256, ActionCreate, 0}},
 			Capabilities: Capabilities{ObjectFormat: "sha256"},
 		}},
 		{"probe", "0000", Head{}},
 		{"shallow and nothing to push", pkt("shallow "+id256+"\n") + "0000", Head{Shallow: []string{id256}}},
 		{"unknown capabilities are dropped", pkt(idA+" "+idB+" refs/heads/y\x00 report-status x-new x=y session-id=a-b agent=") + "0000", Head{
-			Updates: []Update{{"refs/heads/y", idA, idB, ActionUpdate}}, Capabilities: Capabilities{ReportStatus: true},
+			Updates: []Update{{"refs/heads/y", idA, idB, ActionUpdate, 0}}, Capabilities: Capabilities{ReportStatus: true},
 		}},
 		{"non-ASCII name", pkt(idA+" "+idB+" refs/heads/größe-日本\x00 report-status") + "0000", Head{
-			Updates: []Update{{"refs/heads/größe-日本", idA, idB, ActionUpdate}}, Capabilities: Capabilities{ReportStatus: true},
+			Updates: []Update{{"refs/heads/größe-日本", idA, idB, ActionUpdate, 0}}, Capabilities: Capabilities{ReportStatus: true},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

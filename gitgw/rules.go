@@ -51,12 +51,13 @@ func (k *Kind) UnmarshalText(text []byte) error {
 // old id is the client's claim, which the forge's own compare-and-swap checks.
 type Action uint8
 
-// The actions. A forced update looks like any update in a command list, so it
-// is not an action of its own here.
+// The actions. A forced update looks like any update in a command list: that it
+// is one is found in the pack, where a rule needs to know ([Forced]).
 const (
 	ActionCreate Action = iota + 1
 	ActionUpdate
 	ActionDelete
+	ActionForce
 )
 
 // String is the configuration's word.
@@ -68,6 +69,8 @@ func (a Action) String() string {
 		return "update"
 	case ActionDelete:
 		return "delete"
+	case ActionForce:
+		return "force"
 	default:
 		return "unknown"
 	}
@@ -76,18 +79,18 @@ func (a Action) String() string {
 // MarshalText writes the configuration's word.
 func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText reads create, update or delete.
+// UnmarshalText reads create, update, delete or force.
 func (a *Action) UnmarshalText(text []byte) error {
 	parsed, ok := parseAction(string(text))
 	if !ok {
-		return fmt.Errorf("parse action %q: want create, update or delete", text)
+		return fmt.Errorf("parse action %q: want create, update, delete or force", text)
 	}
 	*a = parsed
 	return nil
 }
 
 func parseAction(word string) (Action, bool) {
-	for a := ActionCreate; a <= ActionDelete; a++ {
+	for a := ActionCreate; a <= ActionForce; a++ {
 		if word == a.String() {
 			return a, true
 		}
@@ -103,8 +106,9 @@ func parseAction(word string) (Action, bool) {
 //	deny tag:*
 //
 // Without actions, push and ask speak of creations and updates, and deny of
-// everything: a deletion loses what others may need, so it is allowed only by a
-// rule that names it. With actions, a rule speaks of exactly those.
+// everything: a deletion loses what others may need, and so does a forced update,
+// so they are allowed only by a rule that names them. With actions, a rule speaks
+// of exactly those.
 type RefRule struct {
 	Kind    Kind
 	Refs    []RefPattern
@@ -113,6 +117,9 @@ type RefRule struct {
 	Reason string
 	// Source is where the rule was written, as in "Caddyfile:41".
 	Source string
+	// Conditions hold for a push that this rule lets through or asks about. Paths
+	// are protected by the block, not by a rule.
+	Conditions Conditions
 }
 
 // ParseRefRule reads a rule's words after the verdict: patterns and actions in
@@ -123,9 +130,6 @@ func ParseRefRule(verdict string, words []string, source string) (RefRule, error
 		return RefRule{}, err
 	}
 	for _, word := range words {
-		if word == "force" {
-			return RefRule{}, fmt.Errorf("parse rule %q: force cannot be told from update here", verdict+" "+strings.Join(words, " "))
-		}
 		if action, ok := parseAction(word); ok {
 			rule.Actions = append(rule.Actions, action)
 			continue
@@ -166,6 +170,10 @@ func (r RefRule) speaksOf(action Action) bool {
 type RepoRules struct {
 	Pattern RepoPattern
 	Rules   []RefRule
+	// Conditions hold for every push to the repository.
+	Conditions Conditions
+	// Options are the push options that may be passed on.
+	Options []OptionPattern
 	// Source is where the block begins, as in "Caddyfile:40".
 	Source string
 }

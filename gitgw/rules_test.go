@@ -181,7 +181,7 @@ func TestParseRefRule(t *testing.T) {
 	if err != nil || rule.String() != "push agent/** refs/heads/delete delete create" || rule.Source != "Caddyfile:9" {
 		t.Errorf("%q %v", rule, err)
 	}
-	for _, words := range [][]string{{"push"}, {"push", "delete"}, {"allow", "main"}, {"Push", "main"}, {"push", "a b"}, {"push", "main", "force"}, {"", "main"}} {
+	for _, words := range [][]string{{"push"}, {"push", "delete"}, {"allow", "main"}, {"Push", "main"}, {"push", "a b"}, {"push", "main", "forced", "a b"}, {"", "main"}} {
 		if rule, err := ParseRefRule(words[0], words[1:], ""); err == nil {
 			t.Errorf("%v was read as %q", words, rule)
 		}
@@ -189,8 +189,8 @@ func TestParseRefRule(t *testing.T) {
 }
 
 func TestVerdictWords(t *testing.T) {
-	out, err := json.Marshal([]any{Allow, Ask, Deny, ActionCreate, ActionUpdate, ActionDelete})
-	if err != nil || string(out) != `["push","ask","deny","create","update","delete"]` {
+	out, err := json.Marshal([]any{Allow, Ask, Deny, ActionCreate, ActionUpdate, ActionDelete, ActionForce})
+	if err != nil || string(out) != `["push","ask","deny","create","update","delete","force"]` {
 		t.Errorf("%s %v", out, err)
 	}
 	var k Kind
@@ -198,7 +198,7 @@ func TestVerdictWords(t *testing.T) {
 	if json.Unmarshal([]byte(`"push"`), &k) != nil || k != Allow || json.Unmarshal([]byte(`"delete"`), &a) != nil || a != ActionDelete {
 		t.Errorf("%v %v", k, a)
 	}
-	if json.Unmarshal([]byte(`"allow"`), &k) == nil || json.Unmarshal([]byte(`"force"`), &a) == nil {
+	if json.Unmarshal([]byte(`"allow"`), &k) == nil || json.Unmarshal([]byte(`"forced"`), &a) == nil {
 		t.Error("an unknown word was read")
 	}
 	if new(Kind).String() != "deny" {

@@ -346,7 +346,7 @@ func TestF16(t *testing.T) {
 
 func TestPushOptions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, allowAll)
+	w := newWorld(t, allowAll, options("ci.*", "a=b c"))
 	far, err := w.hub.Dir("acme/app")
 	if err != nil {
 		t.Fatal(err)

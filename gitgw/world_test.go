@@ -59,6 +59,15 @@ func rules(lines ...string) option {
 
 func mustRules(t *testing.T, lines ...string) *gitgw.Rules {
 	t.Helper()
+	set, err := gitgw.NewRules(parseBlocks(t, lines...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func parseBlocks(t *testing.T, lines ...string) []gitgw.RepoRules {
+	t.Helper()
 	block := gitgw.RepoRules{Source: "Caddyfile:1"}
 	block.Pattern, _ = gitgw.ParseRepoPattern("github.com/acme/*")
 	var blocks []gitgw.RepoRules
@@ -84,17 +93,13 @@ func mustRules(t *testing.T, lines ...string) *gitgw.Rules {
 		rule.Reason = reason
 		block.Rules = append(block.Rules, rule)
 	}
-	set, err := gitgw.NewRules(append(blocks, block)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
+	return append(blocks, block)
 }
 
 // The two rule sets most cases have.
 var (
-	denyMain = rules("push refs/** create update delete", "deny main # push to main is denied (rule 3)")
-	allowAll = rules("push refs/** create update delete")
+	denyMain = rules("push refs/** create update delete force", "deny main # push to main is denied (rule 3)")
+	allowAll = rules("push refs/** create update delete force")
 )
 
 // with adds an empty repository to the forge.

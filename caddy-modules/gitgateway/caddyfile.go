@@ -37,9 +37,17 @@ func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 //			git URL
 //		}]
 //		repo HOST/OWNER/NAME [{
-//			push|ask|deny REF… [create|update|delete…] [{
+//			push|ask|deny REF… [create|update|delete|force…] [{
 //				reason TEXT
+//				max_refs N
+//				max_pack SIZE
+//				secrets deny
 //			}]
+//			max_refs N
+//			max_pack SIZE
+//			secrets deny
+//			protect PATH…
+//			options deny|GLOB…
 //		}]
 //		prefix TEXT
 //	}
@@ -146,6 +154,12 @@ func (h *Handler) unmarshalRepo(d *caddyfile.Dispenser) error {
 	}
 	r.From = egress.Origin(d).String()
 	_, err := egress.Block(d, "repo "+r.Name, func() error {
+		if ours, err := r.Conditions.unmarshal(d); ours {
+			return err
+		}
+		if ours, err := r.unmarshalContent(d); ours {
+			return err
+		}
 		rule, err := unmarshalRefRule(d)
 		r.Rules = append(r.Rules, rule)
 		return err
@@ -157,7 +171,7 @@ func (h *Handler) unmarshalRepo(d *caddyfile.Dispenser) error {
 func unmarshalRefRule(d *caddyfile.Dispenser) (RefRule, error) {
 	rule := RefRule{Verdict: d.Val(), From: egress.Origin(d).String()}
 	if new(gitgw.Kind).UnmarshalText([]byte(rule.Verdict)) != nil {
-		return rule, d.Errf("unrecognized repo option %q; want push, ask or deny", rule.Verdict)
+		return rule, d.Errf("unrecognized repo option %q; want push, ask, deny, max_refs, max_pack, secrets, protect or options", rule.Verdict)
 	}
 	words := d.RemainingArgs()
 	if _, err := gitgw.ParseRefRule(rule.Verdict, words, rule.From); err != nil {
@@ -171,9 +185,12 @@ func unmarshalRefRule(d *caddyfile.Dispenser) (RefRule, error) {
 		}
 	}
 	_, err := egress.Block(d, rule.Verdict, func() error {
+		if ours, err := rule.Conditions.unmarshal(d); ours {
+			return err
+		}
 		switch name := d.Val(); {
 		case name != "reason":
-			return d.Errf("unrecognized rule option %q; want reason", name)
+			return d.Errf("unrecognized rule option %q; want reason, max_refs, max_pack or secrets", name)
 		case rule.Reason != "":
 			return d.Errf("%s is given twice", name)
 		case !d.AllArgs(&rule.Reason):

@@ -33,7 +33,7 @@ Asks what the git gateway of a configuration says.`,
 
 func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "check [--action create|update|delete] [--config FILE] [--adapter NAME] REPO REF",
+		Use:   "check [--action create|update|delete|force] [--config FILE] [--adapter NAME] REPO REF",
 		Short: "Asks what the gateway says of a push, and why",
 		Long: `
 Reads the configuration that 'caddy run' would load and prints what its git
@@ -80,9 +80,13 @@ func check(w io.Writer, file string, config []byte, repoText, refText, actionTex
 	if err != nil {
 		return 0, err
 	}
-	update := gitgw.Update{Ref: ref}
+	// An update is asked about as one that loses nothing; force is the other.
+	update := gitgw.Update{Ref: ref, Forced: gitgw.ForcedNo}
 	if err := update.Action.UnmarshalText([]byte(actionText)); err != nil {
 		return 0, err
+	}
+	if strings.HasPrefix(ref, "refs/tags/") {
+		update.Forced = gitgw.ForcedYes
 	}
 	handlers, err := findHandlers(config)
 	if err != nil {
@@ -134,7 +138,7 @@ func verdict(repo gitgw.Repo, u gitgw.Update, v gitgw.Verdict) string {
 	if v.Source != "" {
 		b.WriteString("  " + v.Source)
 	}
-	for _, text := range []string{v.Reason, v.Hint} {
+	for _, text := range []string{v.Reason, v.Hint, v.Conditions.String()} {
 		if text != "" {
 			b.WriteString("\n      " + text)
 		}

@@ -30,6 +30,9 @@ func TestCheck(t *testing.T) {
 	}{
 		{"allowed", "agent/x", "create", []string{oneRepo}, 0, []string{"push  create refs/heads/agent/x of github.com/acme/app", `rule "push agent/**"`, "Caddyfile:9", "token"}},
 		{"denied by a rule", "agent/no", "update", []string{oneRepo}, exitDenied, []string{"deny  update", "repos[0].rules[2]", "closed"}},
+		{"force needs its name", "agent/x", "force", []string{oneRepo}, exitDenied, []string{"deny  force refs/heads/agent/x", "force push refused", "push agent/** force"}},
+		{"a tag that moves", "tag:v1", "update", []string{`, "repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "push", "refs": ["tag:*"]}]}]`}, exitDenied, []string{"force push refused"}},
+		{"conditions", "x", "create", []string{`, "repos": [{"name": "github.com/acme/*", "max_refs": 3, "protect": [".github/workflows"], "rules": [{"verdict": "push", "refs": ["x"], "max_pack": 50000000, "secrets": "deny"}]}]`}, 0, []string{"at most 3 refs, a pack of at most 50 MB, no secrets, no change of .github/workflows"}},
 		{"denied by none", "feature", "create", []string{oneRepo}, exitDenied, []string{"no rule allows"}},
 		{"asks", "main", "update", []string{oneRepo + approver}, exitAsks, []string{"ask   update refs/heads/main"}},
 		{"nobody to ask", "main", "update", []string{oneRepo}, exitDenied, []string{"no approver to ask"}},
@@ -62,7 +65,7 @@ func TestCheckHasNoAnswer(t *testing.T) {
 		{"bad ref", string(configWith("")), "github.com/acme/app", "a..b", "create", "a..b"},
 		{"pattern", string(configWith("")), "github.com/acme/app", "agent/*", "create", "not a pattern"},
 		{"unknown forge", string(configWith(`, "repos": [{"name": "gitlab.com/acme/app", "from": "Caddyfile:7"}]`)), "github.com/acme/app", "main", "create", "Caddyfile:7: the rules of gitlab.com/acme/app are for a forge"},
-		{"bad action", string(configWith("")), "github.com/acme/app", "main", "force", "force"},
+		{"bad action", string(configWith("")), "github.com/acme/app", "main", "forced", "forced"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder

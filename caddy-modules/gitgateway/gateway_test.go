@@ -378,7 +378,7 @@ func TestBadReload(t *testing.T) {
 		{"bad pattern", `"repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "push", "refs": ["a**"]}]}]`, "repos[0].rules[0]"},
 		{"bad verdict", `"repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "allow", "refs": ["a"]}]}]`, "allow"},
 		{"action among the refs", `"repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "push", "refs": ["a", "delete"]}]}]`, "refs/heads/delete"},
-		{"unknown action", `"repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "push", "refs": ["a"], "actions": ["force"]}]}]`, "force"},
+		{"unknown action", `"repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "push", "refs": ["a"], "actions": ["forced"]}]}]`, "force"},
 		{"repository twice", `"repos": [{"name": "github.com/acme/app"}, {"name": "github.com/ACME/app.git"}]`, "repos[1]"},
 		{"prefix with a line break", `"prefix": "a\nb", ` + agentRules, "control character"},
 		{"one token for both", fmt.Sprintf(static, "same", "same"), "must not have it"},

@@ -16,6 +16,20 @@ type Repo struct {
 	// The rules for refs. Without one, nothing may be pushed. Default: none.
 	Rules []RefRule `json:"rules,omitempty"`
 
+	Conditions
+
+	// Paths that a push may not change: `.github/workflows` and all below it,
+	// `**/CODEOWNERS` at any depth. Default: none here; the forge keeps
+	// `.github/workflows` from the gateway's tokens.
+	Protect []string `json:"protect,omitempty"`
+
+	// The push options that are passed on, with `*` for any characters. Default:
+	// none, for some forges change a repository on such a word.
+	Options []string `json:"options,omitempty"`
+
+	// Writes down that no push option is passed on.
+	DenyOptions bool `json:"deny_options,omitempty"`
+
 	// Where the block was written, as FILE:LINE; set by the Caddyfile adapter and
 	// named in verdicts. Default: the block's place in the JSON.
 	From string `json:"from,omitempty"`
@@ -31,12 +45,15 @@ type RefRule struct {
 	// stays within one segment, `**` crosses slashes.
 	Refs []string `json:"refs"`
 
-	// Which of `create`, `update` and `delete` the rule is about. Default: create
-	// and update for push and ask, all three for deny.
+	// Which of `create`, `update`, `delete` and `force` the rule is about; a push
+	// that loses commits of a branch, or moves a tag, is not update but force.
+	// Default: create and update for push and ask, all four for deny.
 	Actions []string `json:"actions,omitempty"`
 
 	// What git prints instead of the words made from the rule. Default: those.
 	Reason string `json:"reason,omitempty"`
+
+	Conditions
 
 	// Where the rule was written, as FILE:LINE. Default: the rule's place in the
 	// JSON.
@@ -91,6 +108,9 @@ func (r Repo) compile(place string) (gitgw.RepoRules, error) {
 		return gitgw.RepoRules{}, fmt.Errorf("%s: %w", place, err)
 	}
 	block := gitgw.RepoRules{Pattern: pattern, Source: place}
+	if err := r.compileContent(&block); err != nil {
+		return gitgw.RepoRules{}, fmt.Errorf("%s: %w", place, err)
+	}
 	for i, rule := range r.Rules {
 		source := rule.From
 		if source == "" {
@@ -124,5 +144,6 @@ func (r RefRule) compile(source string) (gitgw.RefRule, error) {
 		return gitgw.RefRule{}, err
 	}
 	rule.Reason = r.Reason
-	return rule, nil
+	rule.Conditions, err = r.Conditions.compile()
+	return rule, err
 }
