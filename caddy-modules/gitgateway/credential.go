@@ -19,7 +19,7 @@ func (h *Handler) serveReadToken(w http.ResponseWriter, r *http.Request) {
 	refuse := func(status int, reason string) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(status)
-		_, _ = w.Write([]byte(gitgw.RedactLine(reason) + "\n"))
+		_, _ = w.Write([]byte(gitgw.RedactLine(reason) + "\n")) //nolint:gosec // plain text, and nosniff
 	}
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")

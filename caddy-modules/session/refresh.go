@@ -95,7 +95,7 @@ func (s *session) renew(ctx context.Context) (minted, error) {
 		if ctx.Err() == nil {
 			s.token.fail(err, time.Now())
 		}
-		s.log.LogAttrs(s.ctx, slog.LevelWarn, "read token not renewed", slog.Any("error", err))
+		s.log.LogAttrs(s.ctx, slog.LevelWarn, "read token not renewed", slog.Any("error", err)) //nolint:contextcheck // the session's own life
 		return minted{}, err
 	}
 	old, ok := s.token.replace(m)
@@ -107,7 +107,7 @@ func (s *session) renew(ctx context.Context) (minted, error) {
 		return minted{}, noSession(s.spec.ID)
 	}
 	s.retire(old) //nolint:contextcheck // it outlives the question
-	s.log.LogAttrs(s.ctx, slog.LevelInfo, "read token renewed", slog.Time("expires", m.expires))
+	s.log.LogAttrs(s.ctx, slog.LevelInfo, "read token renewed", slog.Time("expires", m.expires)) //nolint:contextcheck // the session's own life
 	s.registry.Publish(lease.Event{Type: lease.EventToken, Session: s.spec.ID, Fields: map[string]any{"expires": m.expires}})
 	return m, nil
 }

@@ -13,7 +13,7 @@ import (
 // ReadTokenPath is where a run asks the site of the push gateway for its own read
 // token, with the forge's name as the one parameter `host`. The connection says
 // which run it is; nobody can ask for another's.
-const ReadTokenPath = "/.well-known/postern/read-token"
+const ReadTokenPath = "/.well-known/postern/read-token" //nolint:gosec // a path
 
 // ReadToken is the answer there, with status 200: a token that lives for some
 // minutes at least. 404 says that the run has none for that forge.
