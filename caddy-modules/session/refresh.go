@@ -106,7 +106,7 @@ func (s *session) renew(ctx context.Context) (minted, error) {
 		s.registry.revokeToken(&late, s.log) //nolint:contextcheck // the one at hand may have ended
 		return minted{}, noSession(s.spec.ID)
 	}
-	s.retire(old) //nolint:contextcheck // it outlives the question
+	s.retire(old)                                                                                //nolint:contextcheck // it outlives the question
 	s.log.LogAttrs(s.ctx, slog.LevelInfo, "read token renewed", slog.Time("expires", m.expires)) //nolint:contextcheck // the session's own life
 	s.registry.Publish(lease.Event{Type: lease.EventToken, Session: s.spec.ID, Fields: map[string]any{"expires": m.expires}})
 	return m, nil
