@@ -26,6 +26,8 @@ type Gateway struct {
 	// Prefix begins every policy refusal, by default "Control Center policy".
 	// Notices that are no policy begin with the same words without " policy".
 	Prefix string
+	// NoLFS refuses uploads of Git LFS, which are carried otherwise.
+	NoLFS bool
 	// Record gets one record for each push, from the push's own goroutine. May
 	// be nil.
 	Record func(Push)
@@ -42,8 +44,9 @@ type Gateway struct {
 	mu       sync.Mutex
 	fallback *http.Transport
 
-	budgets budgets
-	looks   looks
+	budgets   budgets
+	looks     looks
+	lfsGrants lfsGrants
 }
 
 var _ http.Handler = (*Gateway)(nil)
@@ -89,8 +92,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.text(w, http.StatusForbidden, "this gateway takes pushes only; fetch from "+forge.Host+" with the run's read token")
 	case serviceDumb:
 		g.text(w, http.StatusForbidden, "this gateway speaks smart HTTP only (is GIT_SMART_HTTP set?)")
-	case serviceLFSLocks, serviceLFSBatch:
-		g.lfs(w, r, caller, route)
+	case serviceLFSLocks, serviceLFSBatch, serviceLFSUpload, serviceLFSVerify:
+		g.lfs(w, r, caller, up, route)
 	default:
 		g.text(w, http.StatusMethodNotAllowed, "method "+printable(r.Method, 16)+" is not used here")
 	}
@@ -203,6 +206,7 @@ func http1() *http.Protocols {
 // finish.
 func (g *Gateway) Close() error {
 	g.looks.close()
+	g.lfsGrants.close()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.fallback != nil {

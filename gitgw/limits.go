@@ -51,6 +51,11 @@ type Limits struct {
 	Kept int64
 	// Pack bounds what a look into a pack may cost.
 	Pack pack.Limits
+	// LFSBytes is the largest object of Git LFS. Default 5 GiB.
+	LFSBytes int64
+	// LFSIdle is how long an upload that was allowed may wait to be begun, after the
+	// one before. Default 3 min.
+	LFSIdle time.Duration
 	// Retry are the pauses before the preflight is tried again, since a new
 	// token takes a moment to be known everywhere. Default 1, 2 and 4 s.
 	Retry []time.Duration
@@ -72,6 +77,8 @@ func (l Limits) withDefaults() Limits {
 	l.Mints = orDefault(l.Mints, 30)
 	l.Look = orDefault(l.Look, time.Minute)
 	l.Kept = orDefault(l.Kept, 2<<30)
+	l.LFSBytes = orDefault(l.LFSBytes, 5<<30)
+	l.LFSIdle = orDefault(l.LFSIdle, 3*time.Minute)
 	if l.Retry == nil {
 		l.Retry = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 	}

@@ -12,20 +12,24 @@ import (
 type service uint8
 
 const (
-	serviceMethod   service = iota // a known path with the wrong method
-	serviceRefs                    // the advertisement for a push
-	serviceReceive                 // a push
-	serviceFetch                   // anything of upload-pack
-	serviceDumb                    // info/refs of the protocol before smart HTTP
-	serviceLFSLocks                // Git LFS asking for locks
-	serviceLFSBatch                // Git LFS asking where to put objects
+	serviceMethod    service = iota // a known path with the wrong method
+	serviceRefs                     // the advertisement for a push
+	serviceReceive                  // a push
+	serviceFetch                    // anything of upload-pack
+	serviceDumb                     // info/refs of the protocol before smart HTTP
+	serviceLFSLocks                 // Git LFS asking for locks
+	serviceLFSBatch                 // Git LFS asking where to put objects
+	serviceLFSUpload                // one of them
+	serviceLFSVerify                // the same, that it has been put
 )
 
-// route is a request's path, understood: from here on only these two fields are
-// used, so nothing of the path can reach a forge or a log unread.
+// route is a request's path, understood: from here on only these fields are used, so
+// nothing of the path can reach a forge or a log unread.
 type route struct {
 	repo    Repo
 	service service
+	object  string // of Git LFS: its id
+	handle  string // the right to upload it
 }
 
 // parseRoute reads /HOST/OWNER/NAME[.git]/SERVICE. Each segment is decoded
@@ -72,9 +76,31 @@ func parseRoute(r *http.Request) (route, error) {
 			to.service = serviceLFSLocks
 			break
 		}
+		if to.lfsObject(r, parts[3:]) {
+			break
+		}
 		return route{}, fmt.Errorf("%s is not served here", quote(rest))
 	}
 	return to, nil
+}
+
+// lfsObject reads info/lfs/objects/OID[/verify]?handle=HANDLE, which no client makes
+// up: the answer to a batch has it.
+func (to *route) lfsObject(r *http.Request, parts []string) bool {
+	handle, ok := strings.CutPrefix(r.URL.RawQuery, "handle=")
+	if !ok || len(parts) < 4 || parts[0] != "info" || parts[1] != "lfs" || parts[2] != "objects" || !lfsOID(parts[3]) {
+		return false
+	}
+	switch {
+	case len(parts) == 4:
+		to.service = ifMethod(r, http.MethodPut, serviceLFSUpload)
+	case len(parts) == 5 && parts[4] == "verify":
+		to.service = ifMethod(r, http.MethodPost, serviceLFSVerify)
+	default:
+		return false
+	}
+	to.object, to.handle = parts[3], handle
+	return true
 }
 
 // refsService reads the query, which must name one service and nothing else.

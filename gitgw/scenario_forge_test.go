@@ -288,7 +288,7 @@ func TestForgeDown(t *testing.T) {
 // replay its two requests.
 func TestK01(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, allowAll)
+	w := newWorld(t, allowAll, noLFS)
 	for _, c := range []struct {
 		path    string
 		status  int
@@ -323,9 +323,8 @@ func TestK01Client(t *testing.T) {
 	if _, err := exec.LookPath("git-lfs"); err != nil {
 		t.Skip("git-lfs is not installed")
 	}
-	w := newWorld(t, allowAll)
-	w.mustGit(w.clone, "lfs", "install", "--local")
-	w.mustGit(w.clone, "lfs", "track", "*.bin")
+	w := newWorld(t, allowAll, noLFS)
+	w.tracks()
 	w.commit(w.clone, "a.bin", "large\n")
 	r := w.git("push", "origin", "main:feat")
 	r.want(t, 1, "batch response: Control Center policy: Git LFS uploads are not allowed")

@@ -49,6 +49,7 @@ func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 //			protect PATH…
 //			options deny|GLOB…
 //		}]
+//		lfs on|off
 //		prefix TEXT
 //	}
 //
@@ -77,10 +78,12 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return h.unmarshalForge(d)
 		case "repo":
 			return h.unmarshalRepo(d)
+		case "lfs":
+			return h.unmarshalLFS(d)
 		case "prefix":
 			return h.unmarshalPrefix(d)
 		}
-		return d.Errf("unrecognized git_gateway option %q; want token, approver, forge, repo or prefix", name)
+		return d.Errf("unrecognized git_gateway option %q; want token, approver, forge, repo, lfs or prefix", name)
 	})
 	if err != nil {
 		return err

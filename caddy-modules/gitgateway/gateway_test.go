@@ -381,6 +381,7 @@ func TestBadReload(t *testing.T) {
 		{"unknown action", `"repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "push", "refs": ["a"], "actions": ["forced"]}]}]`, "force"},
 		{"repository twice", `"repos": [{"name": "github.com/acme/app"}, {"name": "github.com/ACME/app.git"}]`, "repos[1]"},
 		{"prefix with a line break", `"prefix": "a\nb", ` + agentRules, "control character"},
+		{"lfs that is no word", `"lfs": "maybe", ` + agentRules, `lfs "maybe" is neither on nor off`},
 		{"one token for both", fmt.Sprintf(static, "same", "same"), "must not have it"},
 		{"token from nowhere", fmt.Sprintf(static, "{env.POSTERN_TEST_NOT_SET}", ""), "resolve write"},
 		{"both tokens from one place", fmt.Sprintf(static, "{env.POSTERN_TEST_A}", "{env.POSTERN_TEST_B}"), "must not have it"},

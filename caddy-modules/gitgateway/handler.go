@@ -54,6 +54,10 @@ type Handler struct {
 	// Default: none.
 	Repos []Repo `json:"repos,omitempty"`
 
+	// Whether uploads of Git LFS are carried, by the rule of the ref that they are
+	// for: `on` or `off`. Default: `on`.
+	LFS string `json:"lfs,omitempty"`
+
 	// What every refusal begins with. Default: `Control Center policy`.
 	Prefix string `json:"prefix,omitempty"`
 
@@ -85,6 +89,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := h.checkLFS(); err != nil {
+		return err
+	}
 	if h.Prefix != "" {
 		if err := checkLine("prefix", h.Prefix); err != nil {
 			return err
@@ -95,6 +102,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		Forges: forges,
 		Rules:  rules,
 		Prefix: h.Prefix,
+		NoLFS:  h.LFS == "off",
 		Record: func(p gitgw.Push) { record(h.sessions, log, p) },
 		Log:    log,
 	}

@@ -100,6 +100,7 @@ func TestDoors(t *testing.T) {
 			}
 		}
 	})
+	t.Run("LFS", func(t *testing.T) { lfs(t, w) })
 	t.Run("H37 libraries", func(t *testing.T) { libraries(t, w) })
 	w.end(t)
 }
@@ -184,4 +185,33 @@ func goGit(url, spec string) int {
 		return 1
 	}
 	return 0
+}
+
+// lfs uploads an object from inside a run, to a ref that may be pushed and to one that
+// may not.
+func lfs(t *testing.T, w *world) {
+	t.Helper()
+	if _, err := exec.LookPath("git-lfs"); err != nil {
+		t.Skip("SKIPPED, NOT PASSED: git-lfs is not installed")
+	}
+	w.git(t, w.tree, "switch", "-q", "-c", "media")
+	w.git(t, w.tree, "lfs", "install", "--local", "--skip-repo")
+	w.git(t, w.tree, "lfs", "track", "*.bin")
+	put(t, filepath.Join(w.tree, "a.bin"), []byte("a large object\n"))
+	w.git(t, w.tree, "add", ".gitattributes", "a.bin")
+	w.git(t, w.tree, "commit", "-q", "-m", "media")
+	defer w.git(t, w.tree, "switch", "-q", "main")
+	kept := func() int {
+		names, _ := filepath.Glob(filepath.Join(w.dir, "forge", "lfs", "*"))
+		return len(names)
+	}
+	push := func(ref string) (string, int) {
+		return w.run(t, `printf "refs/heads/media $(git rev-parse media) refs/heads/`+ref+` $(printf %040d 0)\n" | git lfs pre-push origin https://github.com/acme/app.git && git push -q origin media:`+ref)
+	}
+	if out, code := push("main"); code == 0 || !strings.Contains(out, "Control Center policy: push to main is denied (rule 3)") || kept() != 0 {
+		t.Errorf("main: exit %d, %d objects: %s", code, kept(), out)
+	}
+	if out, code := push("media"); code != 0 || kept() != 1 || !strings.Contains(w.refs(t, "app"), "refs/heads/media") {
+		t.Errorf("media: exit %d, %d objects: %s", code, kept(), out)
+	}
 }

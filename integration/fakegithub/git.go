@@ -49,7 +49,7 @@ func (s *Server) serveGit(w http.ResponseWriter, r *http.Request, g gitPath, e *
 	value := basicPassword(r)
 	s.note(e, func(e *Request) { e.Repo, e.Service = g.full(), service })
 	f := s.fault()
-	push := service == "git-receive-pack" || strings.HasPrefix(g.rest, "info/lfs/")
+	push := service == "git-receive-pack" || strings.HasPrefix(g.rest, "info/lfs/") && !lfsReads(r, g.rest)
 	switch {
 	case service == "git-receive-pack" && (r.Method == http.MethodGet && f.HoldAdvert || r.Method == http.MethodPost && f.HoldPush):
 		s.hold(r)

@@ -289,26 +289,45 @@ func TestDumbProtocolIsRefused(t *testing.T) {
 	}
 }
 
-func TestLFSNeedsWriteAndCounts(t *testing.T) {
+func TestLFS(t *testing.T) {
 	s, id := start(t, Options{})
 	read, write := mintToken(t, s, id, "app", readPerms), mintToken(t, s, id, "app", writePerms)
-	batch := func(token string) reply {
-		return call(t, "POST", s.RepoURL("acme/app")+"/info/lfs/objects/batch", "", `{"operation":"upload","objects":[{"oid":"abc","size":3}]}`,
-			"Authorization", basic(token))
+	const oid = "3608bca1e44ea6c4d268eb6db02260269892c0b42b86bbf1e77a6fa16c3c9282" // of xyz
+	base := s.RepoURL("acme/app") + "/info/lfs/"
+	batch := func(token, operation string) reply {
+		return call(t, "POST", base+"objects/batch", "", `{"operation":"`+operation+`","objects":[{"oid":"`+oid+`","size":3}]}`, "Authorization", basic(token))
 	}
-	if r := batch(read); r.status != 403 {
-		t.Errorf("read token: %d %s", r.status, r.text)
+	put := func(token, text string) reply {
+		return call(t, "PUT", base+"upload/"+oid, "", text, "Authorization", basic(token))
 	}
-	r := batch(write)
-	if r.status != 200 || !strings.Contains(r.text, "info/lfs/upload/abc") {
-		t.Fatalf("write token: %d %s", r.status, r.text)
+	verify := func() reply {
+		return call(t, "POST", base+"verify/"+oid, "", `{"oid":"`+oid+`","size":3}`, "Authorization", basic(write))
 	}
-	call(t, "PUT", s.RepoURL("acme/app")+"/info/lfs/upload/abc", "", "xyz", "Authorization", basic(write))
-	if got := s.LFSObjects(); got["abc"] != 3 {
+	for _, c := range []struct {
+		what   string
+		reply  reply
+		status int
+		text   string
+	}{
+		{"an upload with the read token", batch(read, "upload"), 403, ""},
+		{"a download of what is not there", batch(read, "download"), 200, "Object does not exist"},
+		{"an upload", batch(write, "upload"), 200, "info/lfs/upload/" + oid},
+		{"the object with the read token", put(read, "xyz"), 403, ""},
+		{"another object", put(write, "xyw"), 422, "is not the object's hash"},
+		{"verification of nothing", verify(), 422, "verification failed"},
+		{"the object", put(write, "xyz"), 200, ""},
+		{"its verification", verify(), 200, ""},
+		{"an upload of what is there", batch(write, "upload"), 200, `"oid":"` + oid + `","size":3}`},
+		{"a download", batch(read, "download"), 200, "info/lfs/download/" + oid},
+		{"its content", call(t, "GET", base+"download/"+oid, "", "", "Authorization", basic(read)), 200, "xyz"},
+		{"locks", call(t, "POST", base+"locks/verify", "", "{}", "Authorization", basic(write)), 404, ""},
+	} {
+		if c.reply.status != c.status || !strings.Contains(c.reply.text, c.text) {
+			t.Errorf("%s: %d %s", c.what, c.reply.status, c.reply.text)
+		}
+	}
+	if got := s.LFSObjects(); len(got) != 1 || got[oid] != 3 {
 		t.Errorf("objects: %v", got)
-	}
-	if r := call(t, "POST", s.RepoURL("acme/app")+"/info/lfs/locks/verify", "", "{}", "Authorization", basic(write)); r.status != 404 {
-		t.Errorf("locks: %d", r.status)
 	}
 }
 

@@ -61,7 +61,8 @@ type Server struct {
 	requests   []*Request
 	faults     Faults
 	longTokens bool
-	objects    map[string]int64 // LFS objects received, with their size
+	objects    map[string]int64 // LFS objects kept, with their size
+	lfsTried   int              // uploads of them that ended
 }
 
 // New starts a fake GitHub. It needs a git with http-backend on PATH.
