@@ -24,7 +24,9 @@ func testKilledPush(t *testing.T, caddy string) { //nolint:thelper // a subtest,
 	}{
 		{
 			"between mint and forward", fakegithub.Faults{HoldAdvert: true},
-			func(f *fakegithub.Server) bool { return len(f.Find(http.MethodGet, "/info/refs", "git-receive-pack")) > 0 },
+			func(f *fakegithub.Server) bool {
+				return len(f.Find(http.MethodGet, "/info/refs", "git-receive-pack")) > 0
+			},
 			false,
 		},
 		{
