@@ -8,8 +8,11 @@ import (
 // Question asks whether a push may go on: one question for all its refs.
 type Question struct {
 	// ID is a random name, unique among open questions.
-	ID         string       `json:"id"`
-	Time       time.Time    `json:"time"`
+	ID   string    `json:"id"`
+	Time time.Time `json:"time"`
+	// WaitsUntil is how long the push waits. An answer until Deadline counts as
+	// well: the same push, made again, finds it.
+	WaitsUntil time.Time    `json:"waitsUntil"`
 	Deadline   time.Time    `json:"deadline"`
 	Session    string       `json:"session"`
 	Agent      string       `json:"agent,omitempty"`
@@ -48,8 +51,8 @@ type Approver interface {
 	// Connected reports whether anybody would hear a question. When not, the
 	// push is denied at once instead of after a wait.
 	Connected() bool
-	// Ask blocks until there is an answer, ctx ends (the client is gone or the
-	// time is up) or the answer cannot come any more. An error's text is shown
+	// Ask blocks until there is an answer, ctx ends (the client or its session is
+	// gone, or the deadline has passed) or the answer cannot come any more. An error's text is shown
 	// in git's output, so it names the trouble and no path or secret.
 	Ask(ctx context.Context, q Question) (Answer, error)
 }

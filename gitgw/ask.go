@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 )
@@ -13,70 +14,99 @@ import (
 // errClientGone ends a push whose client went away while it waited.
 var errClientGone = errors.New("the client went away")
 
-// ask puts the question and waits, showing the client that it waits: a line at
-// once and then every Limits.Progress. The lines are also how a dead client is
-// noticed, since nothing is read from it meanwhile; TCP holds its pack back for
-// free. clientCtx ends when the server itself sees the connection end.
-func (p *push) ask(clientCtx context.Context) (Answer, error) {
-	limits := p.limits
-	q := p.question(limits.Ask)
-	p.record.Question = q.ID
-	ctx, cancel := context.WithTimeout(clientCtx, limits.Ask)
-	defer cancel()
+// errPending ends a push whose question stays open without it.
+type errPending struct{ id string }
 
-	type result struct {
-		answer Answer
-		err    error
+func (e *errPending) Error() string { return "approval pending (id " + e.id + "), push again" }
+
+// memory is where the gateway's questions are remembered.
+func (g *Gateway) memory() *Approvals {
+	if g.Approvals != nil {
+		return g.Approvals
 	}
-	// Buffered: an approver that ignores its context must not hold the push.
-	answered := make(chan result, 1)
-	approver := p.g.Approver
-	go func() {
-		a, err := approver.Ask(ctx, q)
-		answered <- result{a, err}
-	}()
+	return &g.approvals
+}
 
-	// The first line goes out before anything else happens: a person who sees
-	// git stand still must know why within the second.
-	started := time.Now()
-	tick := time.NewTicker(limits.Progress)
-	defer tick.Stop()
-	p.rep.progress(p.g.notice("waiting for approval of "+p.describe(q)) + "\n")
-	if p.rep.flush() != nil {
+// inquire finds the question of this same push, made earlier, or puts a new one. It
+// is nil when there is nobody to ask.
+func (p *push) inquire(refs []askedRef) *inquiry {
+	approver, scope := p.g.Approver, p.scopeOf()
+	if approver == nil {
+		return nil
+	}
+	if q := p.g.memory().claim(scope, refs); q != nil {
+		return q
+	}
+	if !approver.Connected() {
+		return nil
+	}
+	return p.g.memory().put(approver, scope, p.question(), refs, p.limits.Remember)
+}
+
+// ask waits for the answer to q, showing the client that it waits: a line at once
+// and then every Limits.Progress. The lines are also how a dead client is noticed,
+// since nothing is read from it meanwhile; TCP holds its pack back for free.
+// clientCtx ends when the server itself sees the connection end.
+//
+// A client that goes away takes its question with it. One that is sent away after
+// Limits.Ask does not: the answer is kept for the same push made again.
+func (p *push) ask(clientCtx context.Context, q *inquiry, refs []askedRef) (Answer, error) {
+	memory := p.g.memory()
+	gone := func() (Answer, error) {
+		memory.forget(q)
 		return Answer{}, p.whyGone()
 	}
+	select {
+	case <-q.answered:
+		// Given while no push waited.
+		if q.err == nil && q.answer.Allowed {
+			by := ""
+			if q.answer.By != "" {
+				by = " by " + q.answer.By
+			}
+			p.rep.progress(p.g.notice(p.redact.line("this push was approved"+by+" (question "+q.question.ID+")")) + "\n")
+		}
+	default:
+		// The first line goes out before anything else happens: a person who sees
+		// git stand still must know why within the second.
+		p.rep.progress(p.g.notice("waiting for approval of "+p.describe(q.question)) + "\n")
+		if p.rep.flush() != nil {
+			return gone()
+		}
+	}
+	started := time.Now()
+	limit := time.NewTimer(p.limits.Ask)
+	defer limit.Stop()
+	tick := time.NewTicker(p.limits.Progress)
+	defer tick.Stop()
 	for {
 		select {
-		case r := <-answered:
-			// An approver that noticed the end of its context says so in its own
-			// words; ours say which end it was.
-			if r.err != nil && ctx.Err() != nil {
-				return Answer{}, p.waited(clientCtx, limits.Ask)
+		case <-q.answered:
+			memory.use(q, refs)
+			if clientCtx.Err() != nil {
+				return Answer{}, p.whyGone()
 			}
-			return r.answer, r.err
+			return q.answer, q.err
 		case <-tick.C:
 			// The first write after the client's death succeeds, as the network has
 			// not answered yet; the second fails.
 			p.rep.progress(p.g.notice(fmt.Sprintf("waiting for approval (%s)", time.Since(started).Round(time.Second))) + "\n")
 			if p.rep.flush() != nil {
-				return Answer{}, p.whyGone()
+				return gone()
 			}
-		case <-ctx.Done():
-			return Answer{}, p.waited(clientCtx, limits.Ask)
+		case <-limit.C:
+			if !memory.leave(q) {
+				return Answer{}, errors.New("no answer within " + shortTime(p.limits.Ask))
+			}
+			return Answer{}, &errPending{q.question.ID}
+		case <-clientCtx.Done():
+			return gone()
 		}
 	}
 }
 
-// waited says which of its two ends a wait came to.
-func (p *push) waited(clientCtx context.Context, limit time.Duration) error {
-	if clientCtx.Err() != nil {
-		return p.whyGone()
-	}
-	return fmt.Errorf("no answer within %s", limit)
-}
-
 // question describes the push to whoever decides.
-func (p *push) question(limit time.Duration) Question {
+func (p *push) question() Question {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
 	q := Question{
@@ -84,7 +114,8 @@ func (p *push) question(limit time.Duration) Question {
 		Session: p.caller.Session, Agent: p.caller.Agent, Workspace: p.caller.Workspace,
 		Repository: p.up.repo, Options: p.head.Options,
 	}
-	q.Deadline = q.Time.Add(limit)
+	q.WaitsUntil = q.Time.Add(p.limits.Ask)
+	q.Deadline = q.WaitsUntil.Add(p.limits.Remember)
 	// All refs, not only those that need a yes: whoever allows one of them lets
 	// the others go with it.
 	for _, r := range p.record.Refs {
@@ -106,4 +137,58 @@ func (p *push) describe(q Question) string {
 		asked = append(asked[:most], fmt.Sprintf("%d more", len(asked)-most))
 	}
 	return strings.Join(asked, ", ") + " (question " + q.ID + ")"
+}
+
+// approved settles the refs that need a yes. When ok is false the push is over
+// and sound says whether the connection is.
+func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
+	refs := p.askedRefs()
+	if len(refs) == 0 {
+		return true, true
+	}
+	// One question for the whole push, since it will be all or nothing.
+	q := p.inquire(refs)
+	if q == nil {
+		return p.fail(Refused, p.g.policy("needs approval and no approver is connected")), false
+	}
+	p.record.Question = q.question.ID
+	waited := time.Now()
+	answer, err := p.ask(clientCtx, q, refs)
+	p.record.Waited = time.Since(waited)
+	p.record.Approver = answer.By
+	var pending *errPending
+	switch {
+	case errors.Is(err, errClientGone), errors.Is(err, errRunEnded):
+		p.end(Aborted, err.Error())
+		return false, false
+	case errors.As(err, &pending):
+		text := p.g.policy(err.Error())
+		hint := "the question stays open for " + shortTime(p.limits.Remember) + "; once it is approved, the same push goes through"
+		return p.refuse(Refused, text, []string{p.g.notice(hint)}, func(PushedRef) string { return text }), false
+	case err != nil:
+		p.g.log().Warn("no answer from the approver", append(attrs(p.caller, p.up.repo, err), slog.Any("cause", errors.Unwrap(err)))...)
+		return p.fail(Refused, p.g.policy("needs approval: "+err.Error())), false
+	case !answer.Allowed:
+		reason := "approval was refused"
+		if answer.By != "" {
+			reason += " by " + answer.By
+		}
+		if answer.Reason != "" {
+			reason += ": " + answer.Reason
+		}
+		return p.fail(Refused, p.g.policy(reason)), false
+	}
+	return true, true
+}
+
+// shortTime writes 10m for ten minutes, where Go writes 10m0s.
+func shortTime(d time.Duration) string {
+	text := d.String()
+	if d >= time.Minute && d%time.Minute == 0 {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if d >= time.Hour && d%time.Hour == 0 {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }

@@ -30,6 +30,7 @@ const (
 type Push struct {
 	Time       time.Time     `json:"time"`
 	Duration   time.Duration `json:"-"` // durationSeconds in JSON
+	Waited     time.Duration `json:"-"` // for an approver; waitedSeconds in JSON
 	Session    string        `json:"session"`
 	Agent      string        `json:"agent,omitempty"`
 	Workspace  string        `json:"workspace,omitempty"`
@@ -69,14 +70,15 @@ type PushedRef struct {
 	Message string `json:"message,omitempty"`
 }
 
-// MarshalJSON writes the duration in seconds under its own name, since a bare
+// MarshalJSON writes durations in seconds under names of their own, since a bare
 // number of nanoseconds has misled every reader of such logs.
 func (p Push) MarshalJSON() ([]byte, error) {
 	type plain Push
 	return json.Marshal(struct {
 		plain
 		DurationSeconds float64 `json:"durationSeconds"`
-	}{plain: plain(p), DurationSeconds: p.Duration.Seconds()})
+		WaitedSeconds   float64 `json:"waitedSeconds,omitempty"`
+	}{plain: plain(p), DurationSeconds: p.Duration.Seconds(), WaitedSeconds: p.Waited.Seconds()})
 }
 
 // LogValue is the record as attributes.

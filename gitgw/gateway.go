@@ -23,6 +23,12 @@ type Gateway struct {
 	Minter Minter
 	// Approver answers ask rules. Without one they deny.
 	Approver Approver
+	// ApproverName tells approvers apart: what one was asked is no other's answer.
+	ApproverName string
+	// Approvals remembers answers that nobody waits for any more; several gateways,
+	// and those of one configuration after another, may share it. By default the
+	// gateway has its own.
+	Approvals *Approvals
 	// Prefix begins every policy refusal, by default "Control Center policy".
 	// Notices that are no policy begin with the same words without " policy".
 	Prefix string
@@ -47,6 +53,7 @@ type Gateway struct {
 	budgets   budgets
 	looks     looks
 	lfsGrants lfsGrants
+	approvals Approvals // where Approvals is nil
 }
 
 var _ http.Handler = (*Gateway)(nil)
@@ -200,13 +207,15 @@ func http1() *http.Protocols {
 	return &p
 }
 
-// Close revokes the tokens that are kept for further listings and drops idle
-// connections to the forges. Pushes under way go on, and a request that comes late
+// Close revokes the tokens that are kept for further listings, withdraws questions
+// that nobody waits for (those of shared Approvals stay) and drops idle connections
+// to the forges. Pushes under way go on, and a request that comes late
 // is still served: a server that reloads its configuration lets the old handler
 // finish.
 func (g *Gateway) Close() error {
 	g.looks.close()
 	g.lfsGrants.close()
+	_ = g.approvals.Close()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.fallback != nil {

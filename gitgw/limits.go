@@ -26,6 +26,10 @@ type Limits struct {
 	// Ask is how long a push waits for an approver. Default 2 min, which most
 	// agents' tools outwait.
 	Ask time.Duration
+	// Remember is how long a question stays open after its push has given up, and
+	// how long an answer that came then is kept for the push made again. Default
+	// 10 min.
+	Remember time.Duration
 	// Progress is the time between two lines while a push waits. Default 5 s.
 	// It is also how soon a dead client is noticed.
 	Progress time.Duration
@@ -69,6 +73,7 @@ func (l Limits) withDefaults() Limits {
 	l.Stall = orDefault(l.Stall, 60*time.Second)
 	l.Upstream = orDefault(l.Upstream, 2*time.Minute)
 	l.Ask = orDefault(l.Ask, 2*time.Minute)
+	l.Remember = orDefault(l.Remember, 10*time.Minute)
 	l.Progress = orDefault(l.Progress, 5*time.Second)
 	l.Total = orDefault(l.Total, time.Hour)
 	l.Revoke = orDefault(l.Revoke, 5*time.Second)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -49,7 +48,7 @@ func (g *Gateway) receivePack(w http.ResponseWriter, r *http.Request, caller Cal
 	p.kept.close()
 	unbind()
 	p.record.Duration = time.Since(started)
-	p.record.ClientGone = p.rep.lost != nil || p.body.err() != nil
+	p.record.ClientGone = p.rep.lost != nil || p.body.err() != nil || r.Context().Err() != nil && !caller.ended()
 	// A probe has no outcome and no record.
 	if p.record.Outcome != "" {
 		g.recorded(p.record)
@@ -183,42 +182,6 @@ func (p *push) hint(text string) {
 	if text != "" && len(p.hints) < 3 && !slices.Contains(p.hints, p.g.notice(text)) {
 		p.hints = append(p.hints, p.g.notice(text))
 	}
-}
-
-// approved settles the refs that need a yes. When ok is false the push is over
-// and sound says whether the connection is.
-func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
-	needed := false
-	for _, r := range p.record.Refs {
-		needed = needed || r.Verdict == Ask
-	}
-	if !needed {
-		return true, true
-	}
-	if p.g.Approver == nil || !p.g.Approver.Connected() {
-		return p.fail(Refused, p.g.policy("needs approval and no approver is connected")), false
-	}
-	// One question for the whole push, since it will be all or nothing.
-	answer, err := p.ask(clientCtx)
-	p.record.Approver = answer.By
-	switch {
-	case errors.Is(err, errClientGone), errors.Is(err, errRunEnded):
-		p.end(Aborted, err.Error())
-		return false, false
-	case err != nil:
-		p.g.log().Warn("no answer from the approver", append(attrs(p.caller, p.up.repo, err), slog.Any("cause", errors.Unwrap(err)))...)
-		return p.fail(Refused, p.g.policy("needs approval: "+err.Error())), false
-	case !answer.Allowed:
-		reason := "approval was refused"
-		if answer.By != "" {
-			reason += " by " + answer.By
-		}
-		if answer.Reason != "" {
-			reason += ": " + answer.Reason
-		}
-		return p.fail(Refused, p.g.policy(reason)), false
-	}
-	return true, true
 }
 
 // fail refuses every ref with the same words.
