@@ -18,6 +18,9 @@ type Gateway struct {
 	Forges []Forge
 	// Rules decide. nil denies everything.
 	Rules *Rules
+	// Source, where there is one, judges as well; the stricter verdict counts. It
+	// judges alone where no block of Rules is about the repository.
+	Source Source
 	// Minter makes the write tokens. Without one every push that the rules allow
 	// fails, and says so.
 	Minter Minter

@@ -150,7 +150,7 @@ func (in *inspection) forced(i int) error {
 	if forced {
 		u.Forced, r.Action = ForcedYes, ActionForce
 	}
-	v := in.p.g.Rules.Decide(in.p.up.repo, *u)
+	v := in.p.g.decide(in.p.up.repo, *u)
 	r.Verdict, r.Rule, r.Source, r.Reason = v.Kind, v.Rule, v.Source, v.Reason
 	if v.Kind == Deny {
 		return &contentRefusal{ref: u.Ref, reason: v.Reason, detail: v.Hint}

@@ -103,6 +103,9 @@ func (p *push) run(clientCtx context.Context, encoding error) bool {
 	if sound, ok := p.inspect(clientCtx); !ok {
 		return sound
 	}
+	if sound, ok := p.consult(clientCtx); !ok {
+		return sound
+	}
 	if sound, ok := p.approved(clientCtx); !ok {
 		return sound
 	}
@@ -137,7 +140,7 @@ func (p *push) judge() bool {
 	for i, u := range p.head.Updates {
 		v := Verdict{Reason: p.g.foreign(p.up.repo)}
 		if ours {
-			v = p.g.Rules.Decide(p.up.repo, u)
+			v = p.g.decide(p.up.repo, u)
 		}
 		p.record.Refs[i] = PushedRef{RefVerdict: RefVerdict{
 			Ref: u.Ref, Action: u.Action, Old: u.Old, New: u.New,
