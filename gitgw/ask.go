@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 )
@@ -112,7 +111,7 @@ func (p *push) question() Question {
 	q := Question{
 		ID: hex.EncodeToString(id[:]), Time: time.Now(),
 		Session: p.caller.Session, Agent: p.caller.Agent, Workspace: p.caller.Workspace,
-		Repository: p.up.repo, Options: p.head.Options,
+		Repository: p.up.repo, Options: p.redact.texts(p.head.Options),
 	}
 	q.WaitsUntil = q.Time.Add(p.limits.Ask)
 	q.Deadline = q.WaitsUntil.Add(p.limits.Remember)
@@ -166,7 +165,7 @@ func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
 		hint := "the question stays open for " + shortTime(p.limits.Remember) + "; once it is approved, the same push goes through"
 		return p.refuse(Refused, text, []string{p.g.notice(hint)}, func(PushedRef) string { return text }), false
 	case err != nil:
-		p.g.log().Warn("no answer from the approver", append(attrs(p.caller, p.up.repo, err), slog.Any("cause", errors.Unwrap(err)))...)
+		p.g.log().Warn("no answer from the approver", append(p.attrs(err), cause(err))...)
 		return p.fail(Refused, p.g.policy("needs approval: "+err.Error())), false
 	case !answer.Allowed:
 		reason := "approval was refused"

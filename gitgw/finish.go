@@ -31,7 +31,7 @@ func (p *push) mint(clientCtx context.Context) (Token, error) {
 	if err == nil {
 		return token, nil
 	}
-	p.g.log().Warn("no push token", attrs(p.caller, p.up.repo, err)...)
+	p.g.log().Warn("no push token", p.attrs(err)...)
 	// Only a MintError's words are meant for people; any other error may hold an
 	// address or worse.
 	reason := "the token source failed"
@@ -47,7 +47,7 @@ func (p *push) revoke(clientCtx context.Context, t Token) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(clientCtx), p.limits.Revoke)
 	defer cancel()
 	if err := p.g.Minter.Revoke(ctx, t); err != nil {
-		p.g.log().Warn("push token was not revoked", append(attrs(p.caller, p.up.repo, err), slog.String("token_id", t.ID()))...)
+		p.g.log().Warn("push token was not revoked", append(p.attrs(err), slog.String("token_id", t.ID()))...)
 		return
 	}
 	p.record.Revoked = true
@@ -71,7 +71,7 @@ func (p *push) failedPush(up *upload, err error) bool {
 	if p.over.Load() && !up.whole.Load() {
 		return p.fail(Refused, p.g.policy(errPackSize{p.packLimit()}.Error()))
 	}
-	p.g.log().Warn("push failed", attrs(p.caller, p.up.repo, err)...)
+	p.g.log().Warn("push failed", p.attrs(err)...)
 	if bad := p.body.malformed(); bad != nil {
 		return p.fail(Malformed, p.g.notice("malformed push: "+bad.Error()))
 	}
@@ -90,7 +90,7 @@ func (p *push) failedPush(up *upload, err error) bool {
 // `[remote failure] … (remote failed to report status)`. Before the forge had the
 // whole push there is no doubt, and the refusal is a plain one.
 func (p *push) brokenReport(y *relay, up *upload, err, cut error) bool {
-	p.g.log().Warn("report broke off", attrs(p.caller, p.up.repo, err)...)
+	p.g.log().Warn("report broke off", p.attrs(err)...)
 	p.body.stop()
 	if p.caller.ended() {
 		return p.cutShort(up)

@@ -236,6 +236,7 @@ func (g *Gateway) log() *slog.Logger {
 
 // recorded writes a push's record and its one line in the log.
 func (g *Gateway) recorded(p Push) {
+	(&redactor{}).scrub(&p)
 	g.log().Info("push", slog.Any("push", p))
 	if g.Record != nil {
 		g.Record(p)

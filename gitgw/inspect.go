@@ -81,7 +81,7 @@ func (p *push) inspect(clientCtx context.Context) (sound, ok bool) {
 	case errors.As(err, &no):
 		return p.refuseContent(no), false
 	}
-	p.g.log().Warn("push not looked into", append(attrs(p.caller, p.up.repo, err), slog.Int64("pack_bytes", p.kept.size))...)
+	p.g.log().Warn("push not looked into", append(p.attrs(err), slog.Int64("pack_bytes", p.kept.size))...)
 	return p.fail(Refused, p.g.policy("push cannot be judged: "+err.Error())), false
 }
 

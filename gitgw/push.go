@@ -51,6 +51,7 @@ func (g *Gateway) receivePack(w http.ResponseWriter, r *http.Request, caller Cal
 	p.record.ClientGone = p.rep.lost != nil || p.body.err() != nil || r.Context().Err() != nil && !caller.ended()
 	// A probe has no outcome and no record.
 	if p.record.Outcome != "" {
+		p.redact.scrub(&p.record)
 		g.recorded(p.record)
 	}
 	_ = rc.SetWriteDeadline(time.Time{})
@@ -80,7 +81,7 @@ func (p *push) run(clientCtx context.Context, encoding error) bool {
 	}
 	p.head = head
 	p.rep.shape(head.Capabilities)
-	p.record.ClientAgent, p.record.Options = head.Capabilities.Agent, head.Options
+	p.record.ClientAgent, p.record.Options = p.redact.text(head.Capabilities.Agent), head.Options
 	if head.Empty() {
 		// The credential probe of a large push, or a shallow clone with nothing
 		// new. There is nothing to report on, so there is no report.

@@ -27,7 +27,8 @@ type relay struct {
 
 	unpack string // what the forge said of the pack, "" until it did
 	last   int    // the ref that option lines speak of, -1 for none
-	held   []byte // progress text that may end inside a word
+	held   []byte // progress text that may end inside a line
+	skip   bool   // in the middle of a word that is left out
 }
 
 // newRelay prepares to relay body. refs are the push's own, in which the results
@@ -92,13 +93,13 @@ func (y *relay) report(line string) error {
 	// A packet that holds two lines would be one line to us and two to git.
 	word, rest, _ := strings.Cut(line, " ")
 	if strings.ContainsAny(line, "\n\x00") {
-		return fmt.Errorf("malformed report line %s", quote(line))
+		return fmt.Errorf("malformed report line %s", quote(y.redact.text(line)))
 	}
 	// gitprotocol-pack(5): unpack-status comes first, once, then one
 	// command-status for each ref.
 	if y.unpack == "" {
 		if word != "unpack" || rest == "" {
-			return fmt.Errorf("report begins with %s", quote(line))
+			return fmt.Errorf("report begins with %s", quote(y.redact.text(line)))
 		}
 		y.unpack = rest
 		y.rep.line(y.redact.text(line))
@@ -123,29 +124,46 @@ func (y *relay) report(line string) error {
 			return nil
 		}
 	default:
-		return fmt.Errorf("malformed report line %s", quote(line))
+		return fmt.Errorf("malformed report line %s", quote(y.redact.text(line)))
 	}
 	y.rep.line(y.redact.text(line))
 	return nil
 }
 
-// say passes progress text on. It is cut only at white space, which no
-// credential holds, so that none slips through in two packets.
+// say passes progress text on. It is cut only at the ends of lines, which no
+// credential holds nor the words that give one away, so that none slips through in
+// two packets. git shows whole lines only.
 func (y *relay) say(p []byte) {
 	y.held = append(y.held, p...)
 	y.sayHeld(false)
 }
 
-// sayHeld shows what is held up to the last white space, or all of it at the end.
+// sayHeld shows what is held up to the last end of a line, or all of it at the end.
+// A line that is too long is cut between words, and a word that long is left out.
 func (y *relay) sayHeld(all bool) {
-	const most = 8 << 10 // a word that long is not text
-	cut := bytes.LastIndexAny(y.held, " \t\r\n") + 1
-	if all || len(y.held)-cut > most {
+	const most = 8 << 10
+	if y.skip {
+		end := bytes.IndexAny(y.held, " \t\r\n")
+		if end < 0 {
+			y.held = y.held[:0]
+			return
+		}
+		y.held, y.skip = y.held[end:], false
+	}
+	cut := bytes.LastIndexAny(y.held, "\r\n") + 1
+	switch {
+	case all:
 		cut = len(y.held)
+	case len(y.held)-cut > most:
+		cut = bytes.LastIndexAny(y.held, " \t\r\n") + 1
 	}
 	if cut > 0 {
 		y.rep.progress(y.redact.text(string(y.held[:cut])))
 		y.held = append(y.held[:0], y.held[cut:]...)
+	}
+	if len(y.held) > most {
+		y.rep.progress(redacted)
+		y.held, y.skip = y.held[:0], true
 	}
 }
 

@@ -3,7 +3,6 @@ package gitgw
 import (
 	"context"
 	"errors"
-	"log/slog"
 )
 
 // Source is where rules are kept outside the configuration: the program that runs
@@ -127,7 +126,7 @@ func (g *Gateway) rulings(ctx context.Context, c Caller, repo Repo, options []st
 		err = errors.New("the rule source gave no usable answer")
 	}
 	if err != nil {
-		g.log().Warn("no answer from the rule source", append(attrs(c, repo, err), slog.Any("cause", errors.Unwrap(err)))...)
+		g.log().Warn("no answer from the rule source", append(attrs(c, repo, err), cause(err))...)
 	}
 	return rulings, err
 }

@@ -33,7 +33,7 @@ func (p *push) spool(ctx context.Context) (sound, ok bool) {
 		err = os.Remove(file.Name())
 	}
 	if err != nil {
-		p.g.log().Error("no file for a push", attrs(p.caller, p.up.repo, err)...)
+		p.g.log().Error("no file for a push", p.attrs(err)...)
 		return p.fail(Refused, p.g.policy("push cannot be judged: no file to keep it in")), false
 	}
 	p.kept = &keptPack{file: file}
@@ -61,7 +61,7 @@ func (p *push) spool(ctx context.Context) (sound, ok bool) {
 	case lost != nil:
 		return p.fail(Malformed, p.g.notice("malformed push: "+lost.Error())), false
 	}
-	p.g.log().Error("push not kept", attrs(p.caller, p.up.repo, err)...)
+	p.g.log().Error("push not kept", p.attrs(err)...)
 	return p.fail(Refused, p.g.policy("push cannot be judged: no room to keep it")), false
 }
 

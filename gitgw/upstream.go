@@ -98,14 +98,22 @@ func (u *upstream) do(req *http.Request, wantType string) (*http.Response, error
 		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
-	e := &upstreamError{host: u.forge.Host, status: resp.StatusCode, text: firstLine(resp)}
+	// Here the token is known, whatever its shape.
+	r := redactorOf([]Token{tokenOf(req)})
+	e := &upstreamError{host: u.forge.Host, status: resp.StatusCode, text: r.text(firstLine(resp))}
 	if resp.StatusCode == http.StatusOK {
 		e.text = "but not as a git server"
 	}
 	if at, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 {
-		e.location = u.placeOf(at)
+		e.location = r.text(u.placeOf(at))
 	}
 	return nil, e
+}
+
+// tokenOf is the token that request gave a request.
+func tokenOf(req *http.Request) Token {
+	_, value, _ := req.BasicAuth()
+	return NewToken(value, time.Time{})
 }
 
 // placeOf is a redirect's target as a person would write it.

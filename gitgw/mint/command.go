@@ -102,7 +102,7 @@ func (c *Command) run(ctx context.Context, req commandRequest) ([]byte, error) {
 	case stdout.full:
 		return nil, &gitgw.MintError{Reason: "the token command said too much", Err: fmt.Errorf("more than %d bytes", commandOutput)}
 	case err != nil:
-		return nil, &gitgw.MintError{Reason: "the token command failed", Err: fmt.Errorf("%w: %s", err, lastLine(stderr.buf.Bytes()))}
+		return nil, &gitgw.MintError{Reason: "the token command failed", Err: fmt.Errorf("%w: %s", err, said(stderr.buf.Bytes(), req.Token))}
 	}
 	return stdout.buf.Bytes(), nil
 }
@@ -154,13 +154,15 @@ func (b *boundedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func lastLine(b []byte) string {
+// said is the last line of what the program said of its failure, which may quote
+// the token.
+func said(b []byte, token string) string {
 	b = bytes.TrimSpace(b)
 	if i := bytes.LastIndexByte(b, '\n'); i >= 0 {
 		b = b[i+1:]
 	}
-	const most = 200
-	return fmt.Sprintf("%q", b[:min(len(b), most)])
+	const most = 1000 // of which a part is shown
+	return fmt.Sprintf("%q", gitgw.RedactLine(string(b[:min(len(b), most)]), gitgw.NewToken(token, time.Time{})))
 }
 
 var _ gitgw.Minter = (*Command)(nil)

@@ -116,7 +116,7 @@ func (a *GitHubApp) Revoke(ctx context.Context, t gitgw.Token) error {
 		case unknown && !a.young(t):
 			return nil
 		case !unknown:
-			return fmt.Errorf("revoke %s: %w", t, safe(err))
+			return fmt.Errorf("revoke %s: %w", t, safe(err, t))
 		}
 		select {
 		case <-time.After(youngAgain):
@@ -234,7 +234,7 @@ func (a *GitHubApp) create(ctx context.Context, repo gitgw.Repo, to target, want
 		// It opens more or other than was asked: it must not live.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		return gitgw.Token{}, &gitgw.MintError{Reason: err.Error(), Err: a.Revoke(ctx, token)}
+		return gitgw.Token{}, &gitgw.MintError{Reason: gitgw.RedactLine(err.Error(), token), Err: a.Revoke(ctx, token)}
 	}
 	a.remember(repo, target{to.installation, id})
 	return token, nil

@@ -97,7 +97,7 @@ func (a *GitHubApp) Close() error {
 // reason turns an API error into words for git's output, each cause its own.
 func (a *GitHubApp) reason(repo gitgw.Repo, err error) error {
 	say := func(format string, args ...any) error {
-		return &gitgw.MintError{Reason: fmt.Sprintf(format, args...), Err: safe(err)}
+		return &gitgw.MintError{Reason: gitgw.RedactLine(fmt.Sprintf(format, args...)), Err: safe(err)}
 	}
 	if limited, ok := errors.AsType[*github.RateLimitError](err); ok {
 		return say("the GitHub API's rate limit is reached until %s", limited.Rate.Reset.UTC().Format("15:04 MST"))
@@ -167,12 +167,12 @@ func gone(err error) bool {
 }
 
 // safe is an API error without what it carries along: go-github's own types
-// hold the request, and with it the credential's header.
-func safe(err error) error {
+// hold the request, and with it the credential's header. Its text may be the forge's.
+func safe(err error, known ...gitgw.Token) error {
 	if err == nil {
 		return nil
 	}
-	return &apiError{text: err.Error(), code: status(err)}
+	return &apiError{text: gitgw.Redact(err.Error(), known...), code: status(err)}
 }
 
 // apiError keeps an error's text and status.
