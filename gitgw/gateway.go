@@ -87,7 +87,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.text(w, http.StatusNotFound, route.repo.Host()+" is not a forge that this gateway knows")
 		return
 	}
-	up := &upstream{forge: forge, repo: route.repo, rt: g.transport()}
+	up := &upstream{forge: forge, repo: route.repo, rt: g.transport(), silence: g.Limits.withDefaults().Upstream}
 	switch route.service {
 	case serviceRefs:
 		// git shows this text; for a push that is refused here it asks no further.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -270,6 +271,9 @@ func (u *upstream) checkAction(a *lfsAction) error {
 func (u *upstream) lfsDo(req *http.Request) (*http.Response, error) {
 	resp, err := u.rt.RoundTrip(req)
 	if err != nil {
+		if cause := context.Cause(req.Context()); cause != nil {
+			err = errors.Join(err, cause)
+		}
 		return nil, &upstreamError{host: u.forge.Host, err: err}
 	}
 	if resp.StatusCode/100 == 2 {

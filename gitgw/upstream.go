@@ -26,6 +26,8 @@ type upstream struct {
 	forge Forge
 	repo  Repo
 	rt    http.RoundTripper
+	// silence is how long a listing may come to nothing, 0 for ever.
+	silence time.Duration
 }
 
 // upstreamError is an answer, or the lack of one, that ends a push. Error is
@@ -153,7 +155,9 @@ func (u *upstream) refs(ctx context.Context, service, protocol string, t Token) 
 	if protocol != "" {
 		req.Header.Set("Git-Protocol", protocol)
 	}
-	return u.do(req, "application/x-"+service+"-advertisement")
+	return u.heard(req, func(req *http.Request) (*http.Response, error) {
+		return u.do(req, "application/x-"+service+"-advertisement")
+	})
 }
 
 // retrying calls try until it succeeds, fails for good or pauses are used up.
