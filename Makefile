@@ -5,7 +5,7 @@ GO ?= go
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 
-.PHONY: all build demo test clients lint fuzz bench clean
+.PHONY: all build demo test clients lint fuzz bench soak clean
 
 all: build
 
@@ -38,6 +38,9 @@ fuzz: ## every fuzz target for $(FUZZTIME) each
 
 bench: ## timings beside a floor measured in the same run
 	$(GO) test -run '^$$' -bench . -benchmem ./caddy-modules/... ./gitgw/... ./dnsguard/... ./launcher/...
+
+soak: ## 50 pushes of 20 MB and 5 of 200 MB at a time, beside a reverse proxy in the same rounds
+	POSTERN_SOAK=1 $(GO) test -run Soak -v -count=1 -timeout 30m ./gitgw
 
 clean:
 	rm -rf bin

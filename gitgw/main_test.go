@@ -17,7 +17,11 @@ import (
 // own to be measured.
 func TestMain(m *testing.M) {
 	if upstream := os.Getenv("GITGW_TEST_UPSTREAM"); upstream != "" {
-		if err := serveAlone(upstream, os.Getenv("GITGW_TEST_TOKEN"), os.Getenv("GITGW_TEST_RULE")); err != nil {
+		serve := serveAlone
+		if os.Getenv("GITGW_TEST_WHO") == "reverseproxy" {
+			serve = func(upstream, token, _ string) error { return serveFloor(upstream, token) }
+		}
+		if err := serve(upstream, os.Getenv("GITGW_TEST_TOKEN"), os.Getenv("GITGW_TEST_RULE")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -58,6 +62,6 @@ func serveAlone(upstream, token, rule string) error {
 	}
 	fmt.Println(listener.Addr())
 	return http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.ServeHTTP(w, r.WithContext(gitgw.WithCaller(r.Context(), gitgw.Caller{Session: "m", Own: own})))
+		g.ServeHTTP(w, r.WithContext(gitgw.WithCaller(r.Context(), gitgw.Caller{Session: "m" + r.Header.Get("X-Test-Session"), Own: own})))
 	}))
 }
