@@ -194,18 +194,16 @@ func reaching(pattern, path []string) reach {
 	switch {
 	case len(pattern) == 0:
 		return matches
-	case pattern[0] == "**":
-		// None of the path's segments, or one more of them.
-		best := reaching(pattern[1:], path)
-		if best == toward {
-			best = maybe
-		}
-		if len(path) > 0 {
-			best = max(best, reaching(pattern, path[1:]))
-		}
-		return max(best, maybe)
 	case len(path) == 0:
 		return toward
+	case pattern[0] == "**":
+		// None of the path's segments, or one more of them. What comes after a star
+		// has been used up may be anywhere.
+		best := max(reaching(pattern[1:], path), reaching(pattern, path[1:]))
+		if best == matches {
+			return matches
+		}
+		return maybe
 	case matchSegment(pattern[0], lower(path[0])):
 		return reaching(pattern[1:], path[1:])
 	}

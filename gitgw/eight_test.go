@@ -16,7 +16,7 @@ const chopEnv = "GITGW_TEST_CHOP"
 
 // tooLarge are the cases that are about size: 20 MB and more, of which eight bytes at
 // a time say nothing that the others do not.
-var tooLarge = []string{"E02", "E03", "G10", "G11"}
+var tooLarge = []string{"E02", "E03", "G10", "G11", "M02", "M05"}
 
 // TestEightBytes runs every case again, between a client and a gateway that pass each
 // other eight bytes at a time: no packet, head, line or id comes in one piece, and none

@@ -52,6 +52,9 @@ func (p *push) admit() string {
 	if most := p.asked.conditions.MaxRefs; most > 0 && len(p.head.Updates) > most {
 		return fmt.Sprintf("push names %d refs, at most %d are allowed", len(p.head.Updates), most)
 	}
+	if p.g.Source != nil && !p.g.Rules.governs(p.up.repo) {
+		return "" // the source is told of the options
+	}
 	return p.g.Rules.CheckOptions(p.up.repo, p.head.Options)
 }
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -43,10 +44,12 @@ func serveAlone(upstream, token, rule string) error {
 	if err != nil {
 		return err
 	}
-	refs, err := gitgw.ParseRefRule(rule, []string{"**"}, "")
+	verdict, looking := strings.CutSuffix(rule, "+secrets")
+	refs, err := gitgw.ParseRefRule(verdict, []string{"**"}, "")
 	if err != nil {
 		return err
 	}
+	refs.Conditions.Secrets = looking
 	set, err := gitgw.NewRules(gitgw.RepoRules{Pattern: pattern, Rules: []gitgw.RefRule{refs}})
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package pack_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"os"
@@ -167,5 +168,31 @@ func TestLimits(t *testing.T) {
 	cancel()
 	if _, err := pack.Open(ctx, bytes.NewReader(data), int64(len(data)), pack.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("nobody waits, and it answered %v", err)
+	}
+}
+
+// BenchmarkOpen passes over a pack whose one blob does not compress, and over a
+// history of differences.
+func BenchmarkOpen(b *testing.B) {
+	noise := make([]byte, 32<<20)
+	_, _ = rand.Read(noise)
+	var f forged
+	f.object(3, len(noise), nil, noise)
+	dir := history(b, "sha1")
+	for name, data := range map[string][]byte{
+		"noise":   f.bytes(),
+		"history": git(b, dir, nil, "pack-objects", "-q", "--stdout", "--revs", "--all", "--delta-base-offset"),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				if _, err := pack.Open(b.Context(), bytes.NewReader(data), int64(len(data)), pack.Options{Blob: func(_ int, r io.Reader) error {
+					_, err := io.Copy(io.Discard, r)
+					return err
+				}}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -37,6 +37,7 @@ func (s *Server) repoRoutes(mux *http.ServeMux, e *Request) {
 	}))
 	mux.HandleFunc("GET /repos/{owner}/{repo}/compare/{range...}", with("/compare", "contents", "read", s.compare))
 	mux.HandleFunc("GET /repos/{owner}/{repo}/git/ref/{ref...}", with("/git/ref", "contents", "read", s.gitRef))
+	mux.HandleFunc("GET /repos/{owner}/{repo}/git/trees/{tree}", with("/git/trees", "contents", "read", s.gitTree))
 	// Writes over the API are not what Postern lets through; a read token must
 	// meet GitHub's refusal here, and a write token is told the truth.
 	write := with("", "contents", "write", func(w http.ResponseWriter, _ *http.Request, _ repo) {
@@ -148,6 +149,34 @@ func (s *Server) gitRef(w http.ResponseWriter, r *http.Request, repo repo) {
 		return
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"ref": ref, "object": map[string]any{"sha": strings.TrimSpace(out), "type": "commit"}})
+}
+
+// gitTree lists one tree, named by its id, a commit's or a ref's.
+func (s *Server) gitTree(w http.ResponseWriter, r *http.Request, repo repo) {
+	name := r.PathValue("tree")
+	if refs, err := runGit(repo.dir, nil, nil, "for-each-ref", "--count=1"); err == nil && refs == "" {
+		apiError(w, http.StatusConflict, "Git Repository is empty.")
+		return
+	}
+	id, err := runGit(repo.dir, nil, nil, "rev-parse", "--verify", "-q", "--end-of-options", name+"^{tree}")
+	if err != nil {
+		apiError(w, http.StatusNotFound, "Not Found")
+		return
+	}
+	id = strings.TrimSpace(id)
+	out, err := runGit(repo.dir, nil, nil, "ls-tree", "-z", id)
+	if err != nil {
+		apiError(w, http.StatusNotFound, "Not Found")
+		return
+	}
+	tree := []any{}
+	for line := range strings.SplitSeq(strings.TrimSuffix(out, "\x00"), "\x00") {
+		facts, path, _ := strings.Cut(line, "\t")
+		if words := strings.Fields(facts); len(words) == 3 {
+			tree = append(tree, map[string]any{"path": path, "mode": words[0], "type": words[1], "sha": words[2]})
+		}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"sha": id, "tree": tree, "truncated": false})
 }
 
 func (s *Server) reposJSON(repos []*repo) []any {
