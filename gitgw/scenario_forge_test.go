@@ -126,7 +126,7 @@ func TestRenameBeforePush(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := readAll(t, w.post(w.creation("refs/heads/x"), nil))
-	if !strings.Contains(got, "ng refs/heads/x Control Center: no push token: acme/app has moved: change the remote") {
+	if !strings.Contains(got, "ng refs/heads/x Control Center: no push token: acme/app is now acme/moved: change the remote") {
 		t.Errorf("%q", got)
 	}
 }

@@ -26,16 +26,17 @@ import (
 // world is a forge, a gateway before it and a clone that pushes through it:
 // real git, real HTTP over loopback, real repositories.
 type world struct {
-	t       *testing.T
-	hub     *fakegithub.Server
-	gateway *gitgw.Gateway
-	caller  gitgw.Caller
-	url     string // the gateway's, with a slash at the end
-	dir     string // everything of the client's
-	clone   string // the clone of acme/app
-	log     *syncBuffer
-	conns   *connLog
-	strip   []string // capabilities left out of the offer
+	t         *testing.T
+	hub       *fakegithub.Server
+	installed int64 // the app's installation on acme
+	gateway   *gitgw.Gateway
+	caller    gitgw.Caller
+	url       string // the gateway's, with a slash at the end
+	dir       string // everything of the client's
+	clone     string // the clone of acme/app
+	log       *syncBuffer
+	conns     *connLog
+	strip     []string // capabilities left out of the offer
 
 	repos []string // besides acme/app
 
@@ -122,7 +123,7 @@ func newWorld(t *testing.T, options ...option) *world {
 			t.Fatal(err)
 		}
 	}
-	hub.Install(fakegithub.Installation{Account: "acme"})
+	installed := hub.Install(fakegithub.Installation{Account: "acme"})
 
 	forge, err := gitgw.NewForge("github.com", hub.APIURL(), hub.URL())
 	if err != nil {
@@ -134,7 +135,7 @@ func newWorld(t *testing.T, options ...option) *world {
 	}
 	app := &mint.GitHubApp{AppID: hub.ClientID(), Key: key, Forge: forge}
 	t.Cleanup(func() { _ = app.Close() })
-	w := &world{t: t, hub: hub, dir: t.TempDir(), log: &syncBuffer{}, conns: &connLog{}}
+	w := &world{t: t, hub: hub, installed: installed, dir: t.TempDir(), log: &syncBuffer{}, conns: &connLog{}}
 	w.gateway = &gitgw.Gateway{
 		Forges: []gitgw.Forge{forge}, Minter: app,
 		Log: slog.New(slog.NewTextHandler(w.log, nil)),

@@ -63,9 +63,10 @@ func permissions(access gitgw.Access) (*github.InstallationPermissions, error) {
 	}
 }
 
-// Mint makes a token for repo. The first one for a repository is asked for by
-// name and checked against what the answer says it opens; later ones by the id
-// learned there, which cannot come to mean another repository.
+// Mint makes a token for repo. One that writes is always asked for by the
+// repository's id, which cannot come to mean another repository. The id is learned
+// from the first token that does not write, which is asked for by name and checked
+// against what the answer says it opens.
 func (a *GitHubApp) Mint(ctx context.Context, repo gitgw.Repo, access gitgw.Access) (gitgw.Token, error) {
 	// A key of one forge must never sign for another.
 	if repo.Host() != a.Forge.Host {
@@ -77,22 +78,25 @@ func (a *GitHubApp) Mint(ctx context.Context, repo gitgw.Repo, access gitgw.Acce
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	to, cached := a.recall(repo)
-	if !cached {
-		if to, err = a.find(ctx, repo); err != nil {
+	for {
+		to, cached := a.recall(repo)
+		switch {
+		case cached:
+		case access == gitgw.Write:
+			to, err = a.identify(ctx, repo)
+		default:
+			to, err = a.find(ctx, repo)
+		}
+		if err != nil {
 			return gitgw.Token{}, err
 		}
-	}
-	token, err := a.create(ctx, repo, to, wanted)
-	if cached && gone(err) {
+		token, err := a.create(ctx, repo, to, wanted)
+		if !cached || !gone(err) {
+			return token, err
+		}
 		// The app was installed anew, or the repository made anew under its name.
 		a.forget(repo)
-		if to, err = a.find(ctx, repo); err != nil {
-			return gitgw.Token{}, err
-		}
-		token, err = a.create(ctx, repo, to, wanted)
 	}
-	return token, err
 }
 
 // Revoke ends a token. One that is already dead, by age or by an earlier
@@ -168,6 +172,9 @@ func (a *GitHubApp) find(ctx context.Context, repo gitgw.Repo) (target, error) {
 	})
 	if status(err) == http.StatusNotFound {
 		return target{}, a.whyNotFound(ctx, repo, err)
+	}
+	if status(err)/100 == 3 {
+		return target{}, a.whereTo(ctx, repo, err)
 	}
 	if err != nil {
 		return target{}, a.reason(repo, err)

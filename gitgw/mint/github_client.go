@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -122,7 +123,7 @@ func (a *GitHubApp) reason(repo gitgw.Repo, err error) error {
 	case code == http.StatusForbidden && strings.Contains(strings.ToLower(answer.Message), "suspended"):
 		return suspended(repo, safe(err))
 	case code == http.StatusTooManyRequests:
-		return say("the GitHub API's rate limit is reached")
+		return say("the GitHub API's rate limit is reached%s", untilWhen(answer.Response.Header))
 	case code == http.StatusUnprocessableEntity && strings.Contains(strings.ToLower(answer.Message), "permission"):
 		return say("the GitHub App's installation on %s lacks a permission it needs", repo.Owner())
 	case code == http.StatusUnprocessableEntity:
@@ -136,6 +137,18 @@ func (a *GitHubApp) reason(repo gitgw.Repo, err error) error {
 	default:
 		return say("the GitHub API answered %d: %s", code, answer.Message)
 	}
+}
+
+// untilWhen reads how long a limiter's answer wants us to wait: Retry-After in
+// seconds, else the time at which the hour's budget is new. It is "" for neither.
+func untilWhen(h http.Header) string {
+	if seconds, err := strconv.Atoi(h.Get("Retry-After")); err == nil && seconds > 0 {
+		return fmt.Sprintf(" for %s", time.Duration(seconds)*time.Second)
+	}
+	if at, err := strconv.ParseInt(h.Get("X-RateLimit-Reset"), 10, 64); err == nil && at > 0 {
+		return " until " + time.Unix(at, 0).UTC().Format("15:04 MST")
+	}
+	return ""
 }
 
 // suspended: somebody at the account has to lift the suspension.

@@ -152,7 +152,7 @@ func TestReasons(t *testing.T) {
 		{"renamed", func(h *fakegithub.Server, _ *mint.GitHubApp) {
 			h.Install(fakegithub.Installation{Account: "acme", Permissions: everything})
 			_ = h.Rename("acme/app", "acme/other")
-		}, "acme/app has moved: change the remote"},
+		}, "acme/app is now acme/other: change the remote"},
 		{"down", func(h *fakegithub.Server, _ *mint.GitHubApp) { _ = h.Close() }, "the GitHub API cannot be reached"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -222,13 +222,13 @@ func TestClockSkew(t *testing.T) {
 func TestStrangeAnswers(t *testing.T) {
 	good := `"id":7,"full_name":"acme/app"`
 	for name, c := range map[string]struct{ body, want string }{
-		"other repository":  {`{"token":"tok-12345678","repositories":[{"id":8,"full_name":"acme/other"}],"permissions":{"contents":"write"}}`, "acme/app is now acme/other"},
-		"two repositories":  {`{"token":"tok-12345678","repositories":[{` + good + `},{"id":8,"full_name":"acme/lib"}],"permissions":{"contents":"write"}}`, "for 2 repositories"},
-		"all repositories":  {`{"token":"tok-12345678","permissions":{"contents":"write"}}`, "for 0 repositories"},
-		"more permissions":  {`{"token":"tok-12345678","repositories":[{` + good + `}],"permissions":{"contents":"write","workflows":"write"}}`, "other permissions"},
-		"fewer permissions": {`{"token":"tok-12345678","repositories":[{` + good + `}],"permissions":{"contents":"read"}}`, "other permissions"},
+		"other repository":  {`{"token":"tok-12345678","repositories":[{"id":8,"full_name":"acme/other"}],"permissions":{"contents":"read"}}`, "acme/app is now acme/other"},
+		"two repositories":  {`{"token":"tok-12345678","repositories":[{` + good + `},{"id":8,"full_name":"acme/lib"}],"permissions":{"contents":"read"}}`, "for 2 repositories"},
+		"all repositories":  {`{"token":"tok-12345678","permissions":{"contents":"read"}}`, "for 0 repositories"},
+		"more permissions":  {`{"token":"tok-12345678","repositories":[{` + good + `}],"permissions":{"contents":"read","workflows":"write"}}`, "other permissions"},
+		"fewer permissions": {`{"token":"tok-12345678","repositories":[{` + good + `}],"permissions":{"actions":"read"}}`, "other permissions"},
 		"no permissions":    {`{"token":"tok-12345678","repositories":[{` + good + `}]}`, "other permissions"},
-		"no token":          {`{"repositories":[{` + good + `}],"permissions":{"contents":"write"}}`, "gave no token"},
+		"no token":          {`{"repositories":[{` + good + `}],"permissions":{"contents":"read"}}`, "gave no token"},
 		"no JSON":           {`<html>`, "cannot be reached"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestStrangeAnswers(t *testing.T) {
 			}))
 			defer server.Close()
 			app := strangeApp(t, server.URL)
-			_, err := app.Mint(t.Context(), repo(t, "github.com/acme/app"), gitgw.Write)
+			_, err := app.Mint(t.Context(), repo(t, "github.com/acme/app"), gitgw.Look)
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "tok-12345678") {
 				t.Errorf("%v, want %q", err, c.want)
 			}

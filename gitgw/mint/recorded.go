@@ -15,6 +15,10 @@ type Adopter interface {
 	Adopt(ctx context.Context, t gitgw.Token) error
 }
 
+// recorderKey is the context key under which a minter that needs another token on
+// its way finds the one that records it.
+type recorderKey struct{}
+
 type holderKey struct{}
 
 // WithHolder says whose life bounds that of the tokens minted with ctx. A token of
@@ -40,7 +44,7 @@ func (r *recorded) Mint(ctx context.Context, repo gitgw.Repo, access gitgw.Acces
 	if err := r.ledger.room(); err != nil {
 		return gitgw.Token{}, err
 	}
-	t, err := r.minter.Mint(ctx, repo, access)
+	t, err := r.minter.Mint(context.WithValue(ctx, recorderKey{}, r), repo, access)
 	if err != nil || t.IsZero() {
 		return t, err
 	}

@@ -132,7 +132,11 @@ func (s *Server) rateLimited(w http.ResponseWriter, kind RateLimit) {
 	w.Header().Set("X-RateLimit-Limit", "5000")
 	w.Header().Set("X-RateLimit-Remaining", "0")
 	w.Header().Set("X-RateLimit-Reset", strconv.FormatInt(s.Now().Add(30*time.Minute).Unix(), 10))
-	apiError(w, http.StatusForbidden, "API rate limit exceeded for installation.")
+	status := http.StatusForbidden
+	if kind == TooManyRequests {
+		status = http.StatusTooManyRequests
+	}
+	apiError(w, status, "API rate limit exceeded for installation.")
 }
 
 // bearer is the credential of an API request. GitHub takes "token" as well.

@@ -56,6 +56,9 @@ const (
 	NoRateLimit RateLimit = iota
 	PrimaryRateLimit
 	SecondaryRateLimit
+	// TooManyRequests is the primary limit under status 429, which GitHub says it
+	// may use for either.
+	TooManyRequests
 )
 
 // SetFaults replaces the faults; SetFaults(Faults{}) ends them.
