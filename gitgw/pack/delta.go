@@ -65,33 +65,44 @@ func (p *Pack) Object(i int) (Kind, []byte, error) {
 func (p *Pack) chain(i int) ([]int, Kind, error) {
 	chain := []int{i}
 	for {
-		e := &p.entries[i]
-		switch e.kind {
-		case ofsDelta:
-			next, ok := p.byOffset(e.base)
-			if !ok {
-				return nil, 0, errors.New("a delta whose base is no object")
-			}
-			i = next
-		case refDelta:
-			id, err := p.baseID(e)
-			if err != nil {
-				return nil, 0, err
-			}
-			next, ok := p.Find(id)
-			if !ok {
-				return nil, 0, errOutside
-			}
-			i = next
-		default:
-			return chain, e.kind, nil
+		if p.entries[i].real == p.entries[i].kind {
+			return chain, p.entries[i].kind, nil
+		}
+		base, err := p.base(i)
+		if err != nil {
+			return nil, 0, err
 		}
 		// A base by id may come later in the pack, so that a chain could be a ring;
 		// what has an id was resolved, and rings cannot be.
+		i = base
 		if chain = append(chain, i); len(chain) > maxChain {
 			return nil, 0, errors.New("a chain of deltas is too long")
 		}
 	}
+}
+
+// base finds what a delta is against.
+func (p *Pack) base(i int) (int, error) {
+	if err := p.spend(stepWork); err != nil {
+		return 0, err
+	}
+	e := &p.entries[i]
+	if e.kind == ofsDelta {
+		base, ok := p.byOffset(e.base)
+		if !ok {
+			return 0, errors.New("a delta whose base is no object")
+		}
+		return base, nil
+	}
+	id, err := p.baseID(e)
+	if err != nil {
+		return 0, err
+	}
+	base, ok := p.Find(id)
+	if !ok {
+		return 0, errOutside
+	}
+	return base, nil
 }
 
 // baseID reads the id that stands before a refDelta's stream.
@@ -108,6 +119,9 @@ func (p *Pack) inflate(i int, into *[]byte) ([]byte, error) {
 	e := &p.entries[i]
 	if e.size > p.limits.Object {
 		return nil, fmt.Errorf("%w: %d bytes", ErrLarge, e.size)
+	}
+	if err := p.spend(objectWork); err != nil {
+		return nil, err
 	}
 	if p.in.t == nil {
 		p.in.t = &tally{r: bufio.NewReaderSize(nil, 4<<10)}
@@ -198,18 +212,22 @@ func (p *Pack) resolve(blob func(int, io.Reader) error) error {
 	for range maxRounds {
 		progress := false
 		p.outside = 0
-		for i, e := range p.entries {
-			if e.kind != ofsDelta && e.kind != refDelta || p.named[i] {
+		for i := range p.entries {
+			e := &p.entries[i]
+			// A chain is not gone down for each of its links: what a base is is known.
+			if e.real == e.kind || p.named[i] || e.real == Blob && blob == nil {
 				continue
 			}
-			_, kind, err := p.chain(i)
-			if errors.Is(err, errOutside) {
+			base, err := p.base(i)
+			if errors.Is(err, errOutside) || err == nil && p.entries[base].real == 0 {
 				p.outside++
 				continue
 			}
 			if err != nil {
 				return err
 			}
+			e.real = p.entries[base].real
+			kind := e.real
 			if kind == Blob && blob == nil {
 				continue
 			}

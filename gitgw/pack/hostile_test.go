@@ -122,6 +122,16 @@ func hostile() map[string][]byte {
 	}
 	packs["a chain without end"] = f.bytes()
 
+	// Two chains of nothing that take turns, so that neither link is at hand.
+	f = forged{}
+	turns := [2]int{f.object(4, 4, nil, []byte("oooo")), f.object(4, 4, nil, []byte("pppp"))}
+	for i := range 2000 {
+		here := f.buf.Len() + 12
+		f.object(6, 4, ofs(here-turns[i%2]), []byte("\x04\x04\x90\x04"))
+		turns[i%2] = here
+	}
+	packs["chains that take turns"] = f.bytes()
+
 	f = forged{}
 	base := f.object(4, 4, nil, []byte("oooo"))
 	for range 3000 {
@@ -173,6 +183,23 @@ func TestHostile(t *testing.T) {
 				t.Errorf("the heap grew by %d MiB", grown>>20)
 			}
 		})
+	}
+}
+
+// Blobs that nobody asked for are passed over, however long their chains are and however
+// often the rest has to be looked at again.
+func TestChainsOfBlobs(t *testing.T) {
+	var f forged
+	at := f.object(3, 4, nil, []byte("oooo"))
+	for range 5000 {
+		here := f.buf.Len() + 12
+		f.object(6, 4, ofs(here-at), []byte("\x04\x04\x90\x04"))
+		at = here
+	}
+	data := f.bytes()
+	p, err := pack.Open(context.Background(), bytes.NewReader(data), int64(len(data)), pack.Options{Limits: pack.Limits{Work: 1 << 20}})
+	if err != nil || p.Outside() != 0 {
+		t.Fatalf("%v", err)
 	}
 }
 

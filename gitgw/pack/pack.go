@@ -51,9 +51,17 @@ type Limits struct {
 	// Object is the most bytes of an object that has to be held: a commit, a tree,
 	// and every object that is stored as a delta. Default 4 MiB.
 	Object int64
-	// Work is the most bytes inflated, each time counted. Default 8 GiB.
+	// Work is the most bytes inflated, each time counted; what costs time and no bytes
+	// counts as some. Default 8 GiB.
 	Work int64
 }
+
+// What the smallest steps count as, in bytes inflated: a chain of deltas of a few bytes
+// each is no less work than a large object.
+const (
+	stepWork   = 64  // to find a base
+	objectWork = 512 // to begin a zlib stream
+)
 
 // The reasons for which a sound pack is not looked into.
 var (
@@ -69,6 +77,7 @@ type entry struct {
 	base int64 // of an ofsDelta: where the base begins
 	size int64 // inflated, of a delta: the delta's own
 	kind Kind  // as it is stored
+	real Kind  // what it is; of a delta 0 until its base is known
 }
 
 // Pack is a pack that has been passed over once. It is not safe for concurrent use.

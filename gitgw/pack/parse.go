@@ -62,22 +62,29 @@ func (e Entry) IsTree() bool { return e.Mode == "40000" }
 // IsLink reports whether the entry leads elsewhere: a symbolic link or a submodule.
 func (e Entry) IsLink() bool { return e.Mode == "120000" || e.Mode == "160000" }
 
+// modes are those that git writes, and one that it once wrote.
+var modes = map[string]bool{"40000": true, "100644": true, "100664": true, "100755": true, "120000": true, "160000": true}
+
 // ParseTree reads a tree's entries. A name that stands twice, or that no file system
-// could hold, is an error: readers differ in what they make of it.
+// could hold, is an error: readers differ in what they make of it. So is a mode that
+// git does not write: it takes 40001 for a folder and 7 for a submodule.
 func (p *Pack) ParseTree(content []byte) ([]Entry, error) {
 	var entries []Entry
 	seen := map[string]bool{}
 	for len(content) > 0 {
 		head, rest, ok := bytes.Cut(content, []byte{0})
 		mode, name, spaced := strings.Cut(string(head), " ")
-		if !ok || !spaced || len(rest) < p.width || mode == "" || strings.Trim(mode, "01234567") != "" {
+		if !ok || !spaced || len(rest) < p.width {
 			return nil, errors.New("malformed tree")
 		}
 		if name == "" || name == "." || name == ".." || strings.Contains(name, "/") || seen[name] {
 			return nil, fmt.Errorf("malformed tree: name %.40q", name)
 		}
+		if mode = strings.TrimLeft(mode, "0"); !modes[mode] {
+			return nil, fmt.Errorf("malformed tree: mode %.10q", mode)
+		}
 		seen[name] = true
-		entries = append(entries, Entry{Name: name, Mode: strings.TrimLeft(mode, "0"), ID: hex.EncodeToString(rest[:p.width])})
+		entries = append(entries, Entry{Name: name, Mode: mode, ID: hex.EncodeToString(rest[:p.width])})
 		content = rest[p.width:]
 	}
 	return entries, nil

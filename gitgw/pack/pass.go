@@ -147,6 +147,7 @@ func (e *entry) header(t *tally, width int) error {
 	e.size = int64(size) //nolint:gosec // at most 60 bits
 	switch e.kind {
 	case Commit, Tree, Blob, Tag:
+		e.real = e.kind
 	case ofsDelta:
 		if b, err = t.ReadByte(); err != nil {
 			return err
