@@ -21,6 +21,18 @@ func (k *keptPack) close() {
 	}
 }
 
+// removedFile makes a file and takes its name away.
+func removedFile(dir string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, "postern-push-*")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // errPackSize says that a pack exceeds the limit of its rule.
 type errPackSize struct{ most int64 }
 
@@ -28,10 +40,7 @@ func (e errPackSize) Error() string { return "push is larger than " + bytesText(
 
 // spool puts the pack into a file. When ok is false the push is over.
 func (p *push) spool(ctx context.Context) (sound, ok bool) {
-	file, err := os.CreateTemp(p.g.SpoolDir, "postern-push-*")
-	if err == nil {
-		err = os.Remove(file.Name())
-	}
+	file, err := unnamedFile(p.g.SpoolDir)
 	if err != nil {
 		p.g.log().Error("no file for a push", p.attrs(err)...)
 		return p.fail(Refused, p.g.policy("push cannot be judged: no file to keep it in")), false
