@@ -59,7 +59,10 @@ func (r *Rules) Decide(repo Repo, u Update) Verdict {
 	}
 	u.Action = ActionForce
 	forced := r.decide(repo, u)
-	plain.NeedsForced = forced.Kind != plain.Kind || forced.Source != plain.Source
+	// Whoever is asked is told what it is. Otherwise it matters where another rule
+	// would decide, which may have other conditions; not every rule has a source.
+	plain.NeedsForced = forced.Kind != plain.Kind || plain.Kind == Ask || forced.Rule != plain.Rule || forced.Source != plain.Source ||
+		forced.Conditions.String() != plain.Conditions.String()
 	return plain
 }
 

@@ -10,6 +10,10 @@ import (
 // maxAsked is how many commits outside the pack a forge is asked about for one ref.
 const maxAsked = 8
 
+// maxEdge is how many commits outside the pack a walk may come to: a commit of a few
+// megabytes names a hundred thousand, and each is remembered.
+const maxEdge = 10_000
+
 // isForced reports whether an update loses commits: whether its old value is not
 // among the ancestors of its new one. The pack's own commits mostly tell; where they
 // lead out of it without having met the old value, the forge compares. Whatever it
@@ -66,6 +70,9 @@ func (in *inspection) walk(start, stop pack.ID) (edge []pack.ID, met bool, err e
 		}
 		for _, parent := range c.Parents {
 			if !seen[parent] {
+				if len(seen) > in.pack.Len()+maxEdge {
+					return nil, false, fmt.Errorf("it leads to more than %d commits outside the pack", maxEdge)
+				}
 				seen[parent] = true
 				queue = append(queue, parent)
 			}
