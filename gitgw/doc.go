@@ -11,6 +11,7 @@
 //	POST …/git-receive-pack
 //	     ReadHead   commands, capabilities, shallow lines, push options
 //	     Rules      push, ask or deny for each ref; one refusal refuses all
+//	     Source     the host's own rules, where there are some: the stricter counts
 //	     Approver   for ask: the client waits and sees why
 //	     Minter     one token, one repository, contents:write
 //	     preflight  proves the token, since a stream cannot be replayed

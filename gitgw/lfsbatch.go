@@ -103,9 +103,9 @@ func (l *lfsRequest) grant(ctx context.Context, asked *lfsBatch, grant *lfsGrant
 	if err := asked.check(l.limits.LFSBytes); err != nil {
 		return nil, &lfsError{http.StatusUnprocessableEntity, l.g.notice(err.Error())}
 	}
-	v := l.g.judgeLFS(l.up.repo, asked.Ref.Name)
+	v := l.g.judgeLFS(ctx, l.caller, l.up.repo, asked.Ref.Name)
 	grant.record.Refs = []PushedRef{{RefVerdict: RefVerdict{
-		Ref: asked.Ref.Name, Action: ActionUpdate, Verdict: v.Kind, Rule: v.Rule, Source: v.Source, Reason: v.Reason,
+		Ref: asked.Ref.Name, Action: ActionUpdate, Verdict: v.Kind, Rule: v.Rule, Source: v.Source, Reason: v.Reason, Host: v.Host,
 	}}}
 	switch v.Kind {
 	case Allow:
@@ -144,17 +144,20 @@ func (l *lfsRequest) grant(ctx context.Context, asked *lfsBatch, grant *lfsGrant
 // judgeLFS judges an upload for ref. Whether the push will create or update it is not
 // known yet, and the push itself is judged when it comes: what either may do, the
 // objects may.
-func (g *Gateway) judgeLFS(repo Repo, ref string) Verdict {
-	made := g.Rules.Decide(repo, Update{Ref: ref, Action: ActionCreate})
-	moved := g.Rules.Decide(repo, Update{Ref: ref, Action: ActionUpdate})
-	for _, kind := range []Kind{Allow, Ask} {
-		for _, v := range []Verdict{moved, made} {
-			if v.Kind == kind {
-				return v
-			}
+func (g *Gateway) judgeLFS(ctx context.Context, caller Caller, repo Repo, ref string) Judgement {
+	var said []Judgement
+	for _, action := range []Action{ActionUpdate, ActionCreate} {
+		// An error of the rule source is a denial that says so.
+		all, _ := g.Judge(ctx, caller, repo, nil, Update{Ref: ref, Action: action})
+		if all[0].Kind == Allow {
+			return all[0]
 		}
+		said = append(said, all[0])
 	}
-	return moved
+	if said[1].Kind == Ask && said[0].Kind != Ask {
+		return said[1]
+	}
+	return said[0]
 }
 
 // refuseLFS says why objects are refused that the ref's rule lets through on conditions.

@@ -3,6 +3,7 @@ package gitgw_test
 import (
 	"context"
 	"errors"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -268,4 +269,25 @@ type sourceFunc func(context.Context) error
 
 func (f sourceFunc) Rulings(ctx context.Context, _ gitgw.Lookup) ([]gitgw.Ruling, error) {
 	return nil, f(ctx)
+}
+
+// TestLFSAsksTheSource: objects come before the push, and are judged by its ref, by
+// the host as well.
+func TestLFSAsksTheSource(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("git-lfs"); err != nil {
+		t.Skip("git-lfs is not installed")
+	}
+	s := says(gitgw.Deny, "no large files")
+	w := newWorld(t, allowAll, sourced(s))
+	w.tracks()
+	w.commit(w.clone, "small.bin", "small\n")
+	w.git("push", "origin", "main:feat").want(t, 1, "no large files")
+	if n := len(w.hub.LFSObjects()); n != 0 {
+		t.Errorf("%d objects at the forge", n)
+	}
+	if r := w.record(); r.Refs[0].Host != "deny" || r.Outcome != gitgw.Refused {
+		t.Errorf("record: %+v", r)
+	}
+	w.untouched()
 }

@@ -22,9 +22,49 @@ func init() {
 type ApproverSource interface {
 	Approver() gitgw.Approver
 
-	// Wait is how long a push waits for an answer; zero means the gateway's
-	// default.
+	// Name tells approvers apart: what one has allowed is not allowed by another.
+	Name() string
+
+	// Wait is how long a push waits for an answer, Remember how long after that an
+	// answer still counts; zero means the gateway's default.
 	Wait() time.Duration
+	Remember() time.Duration
+}
+
+// Timing is how long questions wait, and answers.
+type Timing struct {
+	// How long a push waits for an answer. Default: 2m.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+
+	// How long the question stays open after that, and how long an answer that comes
+	// then is kept: the same push, made again, finds it, once. Default: 10m.
+	Keep caddy.Duration `json:"remember,omitempty"`
+}
+
+// Wait implements [ApproverSource].
+func (m *Timing) Wait() time.Duration { return time.Duration(m.Timeout) }
+
+// Remember implements [ApproverSource].
+func (m *Timing) Remember() time.Duration { return time.Duration(m.Keep) }
+
+// Validate refuses times that have passed already.
+func (m *Timing) Validate() error {
+	switch {
+	case m.Timeout < 0:
+		return errors.New("timeout is negative")
+	case m.Keep < 0:
+		return errors.New("remember is negative")
+	}
+	return nil
+}
+
+// unmarshal reads the times from a module's block.
+func (m *Timing) unmarshal(d *caddyfile.Dispenser, module string) error {
+	var timeout, remember string
+	if err := options(d, module, map[string]*string{"timeout": &timeout, "remember": &remember}); err != nil {
+		return err
+	}
+	return wrap(d, errors.Join(setDuration("timeout", timeout, &m.Timeout), setDuration("remember", remember, &m.Keep)))
 }
 
 // HTTP asks a program on this host: it sends the question as JSON in a POST and
@@ -34,8 +74,7 @@ type HTTP struct {
 	// question names what people work on, and never leaves the host.
 	URL string `json:"url"`
 
-	// How long to wait for an answer. Default: 2m.
-	Timeout caddy.Duration `json:"timeout,omitempty"`
+	Timing
 
 	approver *approve.HTTP
 }
@@ -53,20 +92,21 @@ func (m *HTTP) Provision(caddy.Context) (err error) {
 	if m.URL == "" {
 		return errors.New("url is missing")
 	}
-	m.approver, err = approve.NewHTTP(caddy.NewReplacer().ReplaceKnown(m.URL, ""), time.Duration(m.Timeout))
+	m.approver, err = approve.NewHTTP(caddy.NewReplacer().ReplaceKnown(m.URL, ""))
 	return err
 }
+
+// Name implements [ApproverSource].
+func (m *HTTP) Name() string { return "http " + m.URL }
 
 // Approver implements [ApproverSource].
 func (m *HTTP) Approver() gitgw.Approver { return m.approver }
 
-// Wait implements [ApproverSource].
-func (m *HTTP) Wait() time.Duration { return time.Duration(m.Timeout) }
-
 // UnmarshalCaddyfile sets up the approver from Caddyfile tokens. Syntax:
 //
 //	http URL [{
-//		timeout DURATION
+//		timeout  DURATION
+//		remember DURATION
 //	}]
 func (m *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the module's name
@@ -74,30 +114,31 @@ func (m *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.ArgErr()
 	}
 	// What it says of the address it says with file and line here.
-	if _, err := approve.NewHTTP(m.URL, 0); err != nil {
+	if _, err := approve.NewHTTP(m.URL); err != nil {
 		return d.WrapErr(err)
 	}
-	var timeout string
-	if err := options(d, "http", map[string]*string{"timeout": &timeout}); err != nil {
-		return err
-	}
-	return wrap(d, setDuration("timeout", timeout, &m.Timeout))
+	return m.Timing.unmarshal(d, "http")
 }
 
 // Queue holds questions until whoever listens on the control socket answers them:
 //
 //	GET  /v1/approvals         the open questions
 //	GET  /v1/approvals/events  each question as it is asked and closed, a JSON
-//	                           object a line; who holds it open is the listener
+//	                           object a line; who holds it open is the listener.
+//	                           GET /v1/approvals is the same for who accepts
+//	                           application/x-ndjson, or says ?stream
 //	POST /v1/approvals/{id}    {"allowed": true, "by": "…", "reason": "…"}
 //
 // Without a listener there is nobody to ask, and `ask` rules refuse at once.
 type Queue struct {
-	// How long to wait for an answer. Default: 2m.
-	Timeout caddy.Duration `json:"timeout,omitempty"`
+	Timing
 
 	unmount func()
 }
+
+// approvals remembers questions that outlived their pushes, and what was answered:
+// for the process, as sessions are, so that a reload forgets nothing.
+var approvals = new(gitgw.Approvals)
 
 // questions is the one queue of the process: a question, and the page on which a
 // person reads it, outlive a reload.
@@ -113,9 +154,6 @@ func (Queue) CaddyModule() caddy.ModuleInfo {
 
 // Provision serves the queue on the control socket.
 func (m *Queue) Provision(ctx caddy.Context) error {
-	if m.Timeout < 0 {
-		return errors.New("timeout is negative")
-	}
 	v, err := ctx.AppIfConfigured("egress")
 	if err != nil {
 		return err
@@ -124,11 +162,11 @@ func (m *Queue) Provision(ctx caddy.Context) error {
 	return nil
 }
 
+// Name implements [ApproverSource].
+func (*Queue) Name() string { return "queue" }
+
 // Approver implements [ApproverSource].
 func (*Queue) Approver() gitgw.Approver { return questions }
-
-// Wait implements [ApproverSource].
-func (m *Queue) Wait() time.Duration { return time.Duration(m.Timeout) }
 
 // Cleanup takes the queue from the control socket. If a newer configuration has
 // it there too, that one's stays.
@@ -142,18 +180,15 @@ func (m *Queue) Cleanup() error {
 // UnmarshalCaddyfile sets up the approver from Caddyfile tokens. Syntax:
 //
 //	queue [{
-//		timeout DURATION
+//		timeout  DURATION
+//		remember DURATION
 //	}]
 func (m *Queue) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the module's name
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	var timeout string
-	if err := options(d, "queue", map[string]*string{"timeout": &timeout}); err != nil {
-		return err
-	}
-	return wrap(d, setDuration("timeout", timeout, &m.Timeout))
+	return m.Timing.unmarshal(d, "queue")
 }
 
 // Interface guards

@@ -31,6 +31,7 @@ func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 //
 //	git_gateway {
 //		token    FROM [ARG…] [{ … }]
+//		rules    FROM [ARG…] [{ … }]
 //		approver BY [ARG…] [{ … }]
 //		forge HOST [{
 //			api URL
@@ -53,8 +54,9 @@ func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 //		prefix TEXT
 //	}
 //
-// The options of token and approver are those of the modules gitgw.minters.FROM
-// and gitgw.approvers.BY. A repo without a block may not be pushed to.
+// The options of token, rules and approver are those of the modules
+// gitgw.minters.FROM, gitgw.rules.FROM and gitgw.approvers.BY. A repo without a block
+// may not be pushed to.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name
 	if d.NextArg() {
@@ -72,6 +74,8 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		switch name {
 		case "token":
 			return guest(d, "gitgw.minters", "from", &h.TokenRaw)
+		case "rules":
+			return guest(d, "gitgw.rules", "from", &h.RulesRaw)
 		case "approver":
 			return guest(d, "gitgw.approvers", "by", &h.ApproverRaw)
 		case "forge":
@@ -83,7 +87,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		case "prefix":
 			return h.unmarshalPrefix(d)
 		}
-		return d.Errf("unrecognized git_gateway option %q; want token, approver, forge, repo, lfs or prefix", name)
+		return d.Errf("unrecognized git_gateway option %q; want token, rules, approver, forge, repo, lfs or prefix", name)
 	})
 	if err != nil {
 		return err

@@ -39,7 +39,8 @@ func checkCommand() *cobra.Command {
 Reads the configuration that 'caddy run' would load and prints what its git
 gateway says of a push to REF of REPO, which rule decides, where that rule is
 written and why. REPO is HOST/OWNER/NAME; REF is a branch, tag:NAME for a tag, or
-a full name below refs/. Nothing is asked of the forge, and that a push goes to a
+a full name below refs/. A rule source that the gateway has is asked as for a push,
+without ids. Nothing is asked of the forge, and that a push goes to a
 session's own or a linked repository is judged when it is made.
 
 The exit status is 0 if the push is let through, 3 if it is refused and 4 if an
@@ -47,6 +48,10 @@ approver is asked.`,
 		Args: cobra.ExactArgs(2),
 	}
 	action := cmd.Flags().String("action", "create", "What the push does to the ref")
+	var caller gitgw.Caller
+	cmd.Flags().StringVar(&caller.Session, "session", "", "The session that a rule source is told of")
+	cmd.Flags().StringVar(&caller.Agent, "agent", "", "The agent that a rule source is told of")
+	cmd.Flags().StringVar(&caller.Workspace, "workspace", "", "The workspace that a rule source is told of")
 	config := cmd.Flags().StringP("config", "c", "", "Configuration file")
 	adapter := cmd.Flags().StringP("adapter", "a", "", "Name of config adapter")
 	cmd.RunE = caddycmd.WrapCommandFuncForCobra(func(_ caddycmd.Flags) (int, error) {
@@ -58,7 +63,9 @@ approver is asked.`,
 			return caddy.ExitCodeFailedStartup, errors.New("no configuration: name one with --config, or run this beside a Caddyfile")
 		}
 		args := cmd.Flags().Args()
-		status, err := check(cmd.OutOrStdout(), used, data, args[0], args[1], *action)
+		ctx, cancel := caddy.NewContext(caddy.Context{Context: cmd.Context()})
+		defer cancel()
+		status, err := check(ctx, cmd.OutOrStdout(), used, data, args[0], args[1], *action, caller)
 		if err != nil {
 			return caddy.ExitCodeFailedStartup, err
 		}
@@ -71,7 +78,7 @@ approver is asked.`,
 
 // check prints the verdict of the one gateway that the configuration has. An error that
 // is the configuration's begins with file.
-func check(w io.Writer, file string, config []byte, repoText, refText, actionText string) (status int, err error) {
+func check(ctx caddy.Context, w io.Writer, file string, config []byte, repoText, refText, actionText string, caller gitgw.Caller) (status int, err error) {
 	repo, err := gitgw.ParseRepo(repoText)
 	if err != nil {
 		return 0, err
@@ -103,7 +110,13 @@ func check(w io.Writer, file string, config []byte, repoText, refText, actionTex
 		if i > 0 {
 			_, _ = fmt.Fprintln(w)
 		}
-		v := rules.Decide(repo, update)
+		source, err := h.ruleSource(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", file, err)
+		}
+		gateway := &gitgw.Gateway{Rules: rules, Source: source}
+		judged, _ := gateway.Judge(ctx, caller, repo, nil, update)
+		v := judged[0]
 		if v.Kind == gitgw.Ask && h.ApproverRaw == nil {
 			// What the gateway does where nobody can be asked.
 			v.Kind = gitgw.Deny
@@ -129,7 +142,7 @@ func check(w io.Writer, file string, config []byte, repoText, refText, actionTex
 }
 
 // verdict is the answer: a line to read at a glance, and those that explain it.
-func verdict(repo gitgw.Repo, u gitgw.Update, v gitgw.Verdict) string {
+func verdict(repo gitgw.Repo, u gitgw.Update, v gitgw.Judgement) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-4s  %s %s of %s", v.Kind, u.Action, u.Ref, repo)
 	if v.Rule != "" {
@@ -138,7 +151,11 @@ func verdict(repo gitgw.Repo, u gitgw.Update, v gitgw.Verdict) string {
 	if v.Source != "" {
 		b.WriteString("  " + v.Source)
 	}
-	for _, text := range []string{v.Reason, v.Hint, v.Conditions.String()} {
+	host := ""
+	if v.Host != "" {
+		host = "the rule source says " + v.Host
+	}
+	for _, text := range []string{v.Reason, v.Hint, host, v.Conditions.String()} {
 		if text != "" {
 			b.WriteString("\n      " + text)
 		}

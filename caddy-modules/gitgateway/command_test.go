@@ -4,7 +4,19 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"postern/gitgw"
 )
+
+// caddyContext is one in which modules can be loaded.
+func caddyContext(t *testing.T) caddy.Context {
+	t.Helper()
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // configWith wraps gateways the way adapters do: in subroutes, at any depth.
 func configWith(gateways ...string) []byte {
@@ -41,7 +53,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder
-			status, err := check(&out, "Caddyfile", configWith(c.gateways...), "github.com/Acme/App.git", c.ref, c.action)
+			status, err := check(caddyContext(t), &out, "Caddyfile", configWith(c.gateways...), "github.com/Acme/App.git", c.ref, c.action, gitgw.Caller{})
 			if err != nil || status != c.status {
 				t.Errorf("status %d, want %d, %v\n%s", status, c.status, err, &out)
 			}
@@ -69,7 +81,7 @@ func TestCheckHasNoAnswer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder
-			_, err := check(&out, "Caddyfile", []byte(c.config), c.repo, c.ref, c.action)
+			_, err := check(caddyContext(t), &out, "Caddyfile", []byte(c.config), c.repo, c.ref, c.action, gitgw.Caller{})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}

@@ -43,6 +43,11 @@ type Handler struct {
 	// that the rules allow fail, and say so.
 	TokenRaw json.RawMessage `json:"token,omitempty" caddy:"namespace=gitgw.minters inline_key=from"`
 
+	// Where the host keeps rules of its own. Of two verdicts, its and that of the
+	// rules here, the stricter counts; of a repository that no rule here names, it
+	// decides alone. Without an answer nothing is pushed. Default: none.
+	RulesRaw json.RawMessage `json:"rules,omitempty" caddy:"namespace=gitgw.rules inline_key=from"`
+
 	// Who is asked about pushes that `ask` rules are about. Default: nobody; then
 	// they are refused.
 	ApproverRaw json.RawMessage `json:"approver,omitempty" caddy:"namespace=gitgw.approvers inline_key=by"`
@@ -134,14 +139,22 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := reachable(ctx, app.LocalHosts); err != nil {
 		return err
 	}
+	if h.RulesRaw != nil {
+		mod, err := ctx.LoadModule(h, "RulesRaw")
+		if err != nil {
+			return fmt.Errorf("load rules: %w", err)
+		}
+		h.gateway.Source = mod.(RuleSource).Source()
+	}
 	if h.ApproverRaw != nil {
 		mod, err := ctx.LoadModule(h, "ApproverRaw")
 		if err != nil {
 			return fmt.Errorf("load approver: %w", err)
 		}
 		approver := mod.(ApproverSource)
-		h.gateway.Approver = approver.Approver()
-		h.gateway.Limits.Ask = approver.Wait()
+		h.gateway.Approver, h.gateway.ApproverName = approver.Approver(), approver.Name()
+		h.gateway.Approvals = approvals
+		h.gateway.Limits.Ask, h.gateway.Limits.Remember = approver.Wait(), approver.Remember()
 	}
 	return nil
 }

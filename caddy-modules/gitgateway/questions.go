@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"postern/caddy-modules/session"
 	"postern/caddy-modules/session/lease"
 	"postern/gitgw"
 	"postern/gitgw/approve"
+	"postern/gitgw/local"
 )
 
 // approvalsPath is where the queue is on the control socket.
@@ -28,7 +31,11 @@ const (
 // control socket: only this process's own user comes in.
 func questionsHandler(q *approve.Queue) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(approvalsPath, session.Methods{"GET": func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle(approvalsPath, session.Methods{"GET": func(w http.ResponseWriter, r *http.Request) {
+		if wantsStream(r) {
+			streamQuestions(w, r, q)
+			return
+		}
 		session.WriteJSON(w, http.StatusOK, map[string][]gitgw.Question{"approvals": q.Open()})
 	}})
 	mux.Handle(approvalsPath+"/events", session.Methods{"GET": func(w http.ResponseWriter, r *http.Request) { streamQuestions(w, r, q) }})
@@ -77,24 +84,39 @@ func answerQuestion(w http.ResponseWriter, r *http.Request, q *approve.Queue) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// decodeAnswer is strict: a misspelt field of a yes is a yes to something else,
-// and an answer without "allowed" is none.
+// wantsStream reports whether a request for the questions wants those to come as
+// well: it accepts lines of JSON, or says so in its query.
+func wantsStream(r *http.Request) bool {
+	if r.URL.Query().Has("stream") {
+		return true
+	}
+	for _, header := range r.Header.Values("Accept") {
+		for word := range strings.SplitSeq(header, ",") {
+			if kind, _, err := mime.ParseMediaType(word); err == nil && kind == "application/x-ndjson" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// decodeAnswer is as strict as that of an approver over HTTP: an answer without
+// "allowed" is none.
 func decodeAnswer(r io.Reader) (gitgw.Answer, error) {
 	var wire struct {
 		Allowed *bool  `json:"allowed"`
 		By      string `json:"by"`
 		Reason  string `json:"reason"`
 	}
-	dec := json.NewDecoder(r)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&wire); err != nil {
-		return gitgw.Answer{}, fmt.Errorf("decode answer: %w", err)
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return gitgw.Answer{}, fmt.Errorf("read answer: %w", err)
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return gitgw.Answer{}, errors.New("decode answer: more than one JSON value")
+	if err := local.Decode(data, &wire); err != nil {
+		return gitgw.Answer{}, fmt.Errorf("answer: %w", err)
 	}
 	if wire.Allowed == nil {
-		return gitgw.Answer{}, errors.New(`decode answer: no field "allowed"`)
+		return gitgw.Answer{}, errors.New(`answer: no field "allowed"`)
 	}
 	return gitgw.Answer{Allowed: *wire.Allowed, By: wire.By, Reason: wire.Reason}, nil
 }

@@ -18,6 +18,17 @@ import (
 // TestQuestions asks and answers over the handler. Who holds the stream open is
 // the listener: with him the queue is connected, without him it is not.
 func TestQuestions(t *testing.T) {
+	for name, c := range map[string]struct{ path, accept string }{
+		"events": {"/v1/approvals/events", ""},
+		"accept": {"/v1/approvals", "application/x-ndjson"},
+		"either": {"/v1/approvals", "application/json;q=0.1, application/x-ndjson; q=1"},
+		"query":  {"/v1/approvals?stream", ""},
+	} {
+		t.Run(name, func(t *testing.T) { testQuestions(t, c.path, c.accept) })
+	}
+}
+
+func testQuestions(t *testing.T, path, accept string) {
 	q := approve.NewQueue(0, 0)
 	srv := httptest.NewServer(questionsHandler(q))
 	defer srv.Close()
@@ -26,9 +37,12 @@ func TestQuestions(t *testing.T) {
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+"/v1/approvals/events", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if accept != "" {
+		req.Header.Set("Accept", accept)
 	}
 	stream, err := srv.Client().Do(req)
 	if err != nil {
@@ -61,6 +75,8 @@ func TestQuestions(t *testing.T) {
 		{"GET", "/v1/approvals", "", 200, `"id":"q1"`},
 		{"POST", "/v1/approvals/q1", `{"allowd": true}`, 400, "allowd"},
 		{"POST", "/v1/approvals/q1", `{}`, 400, "allowed"},
+		{"POST", "/v1/approvals/q1", `{"allowed": false, "allowed": true}`, 400, "twice"},
+		{"POST", "/v1/approvals/q1", `{"allowed": false, "Allowed": true}`, 400, "Allowed"},
 		{"POST", "/v1/approvals/q1", `{"allowed": true} {"allowed": false}`, 400, "more than one"},
 		{"POST", "/v1/approvals/q1", `{"allowed": null}`, 400, "allowed"},
 		{"POST", "/v1/approvals/q2", `{"allowed": true}`, 404, "q2"},

@@ -3,8 +3,6 @@ package approve
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"postern/gitgw"
 	"postern/gitgw/local"
@@ -18,24 +16,20 @@ const maxAnswer = 64 << 10
 //
 //	{"allowed": true, "by": "ada", "reason": "…"}
 //
-// The program may take as long as the question's deadline allows; when the
-// pushing client goes away, the request is cancelled.
+// The program may take as long as the question's deadline allows, longer than the
+// push itself waits; when the pushing client goes away while it waits, or its session
+// ends, the request is cancelled.
 type HTTP struct {
-	client  *local.Client
-	timeout time.Duration
+	client *local.Client
 }
 
-// NewHTTP makes an approver for an address as [local.New] takes it. timeout 0
-// leaves the limit to the gateway.
-func NewHTTP(address string, timeout time.Duration) (*HTTP, error) {
-	if timeout < 0 {
-		return nil, fmt.Errorf("configure approver %q: negative timeout", address)
-	}
+// NewHTTP makes an approver for an address as [local.New] takes it.
+func NewHTTP(address string) (*HTTP, error) {
 	client, err := local.New("approver", address)
 	if err != nil {
 		return nil, err
 	}
-	return &HTTP{client: client, timeout: timeout}, nil
+	return &HTTP{client: client}, nil
 }
 
 // Connected is always true: whether the program is there shows when it is
@@ -47,11 +41,6 @@ func (h *HTTP) Close() error { return h.client.Close() }
 
 // Ask puts the question to the program.
 func (h *HTTP) Ask(ctx context.Context, q gitgw.Question) (gitgw.Answer, error) {
-	if h.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, h.timeout)
-		defer cancel()
-	}
 	// A pointer tells false from absent: an empty object decides nothing.
 	var wire struct {
 		Allowed *bool  `json:"allowed"`

@@ -50,9 +50,9 @@ func serve(t *testing.T, h http.HandlerFunc) (unix, loopback string) {
 	return "unix/" + path, tcp.URL + "/ask?x=1"
 }
 
-func newHTTP(t *testing.T, address string, timeout time.Duration) *approve.HTTP {
+func newHTTP(t *testing.T, address string) *approve.HTTP {
 	t.Helper()
-	h, err := approve.NewHTTP(address, timeout)
+	h, err := approve.NewHTTP(address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestHTTPAsks(t *testing.T) {
 		_, _ = io.WriteString(w, `{"allowed":true,"by":"ada","reason":"fine"}`+"\n")
 	})
 	for _, address := range []string{unix, loopback} {
-		h := newHTTP(t, address, 0)
+		h := newHTTP(t, address)
 		answer, err := h.Ask(t.Context(), question("q1"))
 		if err != nil || answer != (gitgw.Answer{Allowed: true, By: "ada", Reason: "fine"}) {
 			t.Errorf("%s: %+v %v", address, answer, err)
@@ -118,7 +118,7 @@ func TestHTTPAnswers(t *testing.T) {
 				w.WriteHeader(c.status)
 				_, _ = io.WriteString(w, c.body)
 			})
-			answer, err := newHTTP(t, unix, 0).Ask(t.Context(), question("q"))
+			answer, err := newHTTP(t, unix).Ask(t.Context(), question("q"))
 			if answer.Allowed != c.allowed {
 				t.Errorf("allowed %v", answer.Allowed)
 			}
@@ -131,7 +131,7 @@ func TestHTTPAnswers(t *testing.T) {
 
 func TestHTTPUnreachable(t *testing.T) {
 	for _, address := range []string{"unix//nonexistent/a.sock", "http://127.0.0.1:1/"} {
-		_, err := newHTTP(t, address, 0).Ask(t.Context(), question("q"))
+		_, err := newHTTP(t, address).Ask(t.Context(), question("q"))
 		if err == nil || err.Error() != "the approver cannot be reached" {
 			t.Errorf("%s: %v", address, err)
 		}
@@ -146,13 +146,15 @@ func TestHTTPTimeout(t *testing.T) {
 		<-r.Context().Done()
 		gone <- struct{}{}
 	})
-	if _, err := newHTTP(t, unix, 100*time.Millisecond).Ask(t.Context(), question("q")); err == nil || err.Error() != "the approver did not answer in time" {
+	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := newHTTP(t, unix).Ask(soon, question("q")); err == nil || err.Error() != "the approver did not answer in time" {
 		t.Errorf("%v", err)
 	}
 	<-gone
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	if _, err := newHTTP(t, unix, 0).Ask(ctx, question("q")); err == nil {
+	if _, err := newHTTP(t, unix).Ask(ctx, question("q")); err == nil {
 		t.Error("cancelled, yet answered")
 	}
 	<-gone
@@ -165,7 +167,7 @@ func TestNewHTTP(t *testing.T) {
 		"http://192.168.1.1:1": false, "http://0.0.0.0:1": false, "http://user:pw@127.0.0.1:1": false, "http://localhost.example": false,
 		"http://169.254.169.254/": false, "": false, "127.0.0.1:80": false, "http://[::ffff:127.0.0.1]:1": true, "http://127.1:80": false, "://": false,
 	} {
-		h, err := approve.NewHTTP(address, 0)
+		h, err := approve.NewHTTP(address)
 		if (err == nil) != ok {
 			t.Errorf("%q: %v", address, err)
 		}
@@ -175,8 +177,5 @@ func TestNewHTTP(t *testing.T) {
 		if h != nil {
 			_ = h.Close()
 		}
-	}
-	if _, err := approve.NewHTTP("unix//a", -1); err == nil {
-		t.Error("a negative timeout was taken")
 	}
 }
