@@ -13,13 +13,7 @@ import (
 // testHost runs the scripts of an agent host: the appliance and the launcher as they
 // are shipped, and real sandboxes.
 func testHost(t *testing.T, caddy string) { //nolint:thelper // a subtest, no helper
-	bin := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(bin, "postern"), "./launcher")
-	build.Dir = ".."
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the launcher: %v\n%s", err, out)
-	}
+	bin := filepath.Dir(buildLauncher(t))
 	files, err := filepath.Glob("testdata/script/host_*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)
@@ -51,4 +45,17 @@ func testHost(t *testing.T, caddy string) { //nolint:thelper // a subtest, no he
 			return os.WriteFile(filepath.Join(env.WorkDir, "spec.json"), data, 0o600)
 		},
 	})
+}
+
+// buildLauncher returns the postern command, as it is shipped.
+func buildLauncher(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "postern")
+	build := exec.Command("go", "build", "-o", path, "./launcher")
+	build.Dir = ".."
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the launcher: %v\n%s", err, out)
+	}
+	return path
 }
