@@ -2,6 +2,10 @@ package gitgw_test
 
 import (
 	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -109,6 +113,59 @@ func TestSecretsPass(t *testing.T) {
 	w.commit(w.clone, "doc.md", "The key is a secret token.\n")
 	w.git("push", "origin", "main:feat").want(t, 0, "main -> feat")
 	w.wantRef("refs/heads/feat", w.head("main"))
+}
+
+// What looks like a secret and does not count hides none that does: not by being many,
+// nor by where the same file stands as well.
+func TestSecretsBehindOthers(t *testing.T) {
+	t.Parallel()
+	many := func(n int) string {
+		var b strings.Builder
+		for range n {
+			b.WriteString(credential() + "\n")
+		}
+		return b.String()
+	}
+	secret := credential()
+	locks := func(w *world, n int) {
+		for i := range n {
+			dir := filepath.Join(w.clone, strconv.Itoa(i))
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(dir+"/package-lock.json", []byte(secret+"\n"), 0o600)); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	for name, prepare := range map[string]func(w *world){
+		"in other files": func(w *world) {
+			w.commit(w.clone, "k.txt", secret+"\n")
+			for _, dir := range []string{"a", "b", "c"} {
+				w.commit(w.clone, dir+"/package-lock.json", many(150))
+			}
+		},
+		"in the same file elsewhere": func(w *world) {
+			locks(w, 30)
+			w.commit(w.clone, "k.txt", secret+"\n")
+		},
+		"in more files than are remembered": func(w *world) {
+			locks(w, 130)
+			w.commit(w.clone, "k.txt", secret+"\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, noSecrets)
+			prepare(w)
+			w.hub.ForgetRequests()
+			w.caught(secret, w.git("push", "origin", "main:feat"), "github-pat")
+		})
+	}
+	// A file that many commits leave alone beside one that they change is in one place.
+	w := newWorld(t, noSecrets)
+	w.commit(w.clone, "a/package-lock.json", many(150))
+	for i := range 25 {
+		w.commit(w.clone, "a/x.txt", strings.Repeat("x", i+1))
+	}
+	w.git("push", "origin", "main:feat").want(t, 0, "main -> feat")
 }
 
 // M02: a rule that looks at content lets a large push through.

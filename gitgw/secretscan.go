@@ -22,8 +22,9 @@ type secretScan struct {
 	count   int
 }
 
-// maxFound is how many findings are kept of one push; one is enough to refuse it.
-const maxFound = 200
+// maxFound is how many findings are kept of one push, one of a kind for each blob. If
+// there are more it cannot be judged, since those that were not kept may count.
+const maxFound = 2000
 
 // secretScan prepares the scan, nil where no rule asks for it.
 func (in *inspection) secretScan(c Conditions) *secretScan {
@@ -43,10 +44,12 @@ func (s *secretScan) blob(i int, content io.Reader) error {
 		return s.broken
 	}
 	return s.scanner.Scan(content, func(f secrets.Finding) {
-		if s.count < maxFound {
-			s.count++
-			s.found[i] = append(s.found[i], f)
+		again := func(known secrets.Finding) bool { return known.Rule == f.Rule }
+		if s.count > maxFound || slices.ContainsFunc(s.found[i], again) {
+			return
 		}
+		s.count++
+		s.found[i] = append(s.found[i], f)
 	})
 }
 
@@ -58,6 +61,9 @@ type place struct{ path, commit string }
 func (s *secretScan) verdict(in *inspection) error {
 	if n := in.pack.Outside(); n > 0 {
 		return fmt.Errorf("%d of its objects are deltas against objects that are not sent along (is the pack thin?)", n)
+	}
+	if s.count > maxFound {
+		return fmt.Errorf("more than %d words in it look like secrets", maxFound)
 	}
 	if len(s.found) == 0 {
 		return nil
@@ -190,6 +196,21 @@ type search struct {
 // errDeep is for trees that nobody makes by hand.
 var errDeep = errors.New("its trees are too deep or too many")
 
+// maxPlaces is how many paths of one blob are kept. If there are more, some path is
+// not known, and what is found there counts.
+const maxPlaces = 100
+
+// note adds a place of a blob: a path once, with the oldest commit.
+func (s *search) note(n int, at place) {
+	known, any := s.places[n]
+	if any && known == nil || slices.ContainsFunc(known, func(p place) bool { return p.path == at.path }) {
+		return
+	}
+	if s.places[n] = append(known, at); len(known) == maxPlaces {
+		s.places[n] = nil
+	}
+}
+
 func (s *search) tree(id pack.ID, prefix, commit string) error {
 	key := string(id[:]) + prefix
 	i, ok := s.in.pack.Find(id)
@@ -211,8 +232,8 @@ func (s *search) tree(id pack.ID, prefix, commit string) error {
 		return errDeep
 	}
 	for _, e := range entries {
-		if n, ok := s.ids[e.ID]; ok && len(s.places[n]) < 20 {
-			s.places[n] = append(s.places[n], place{prefix + e.Name, commit})
+		if n, ok := s.ids[e.ID]; ok {
+			s.note(n, place{prefix + e.Name, commit})
 		}
 		if !e.IsTree() {
 			continue

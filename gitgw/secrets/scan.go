@@ -48,20 +48,24 @@ type Scanner struct {
 	windows map[uint16]window
 	report  func(Finding)
 	most    int
+	told    map[uint16]bool // rules of which a finding was reported
 }
 
-// maxFindings is how many findings of one stream are reported.
+// maxFindings is how many findings of one stream are reported, beside the first of
+// each rule: what counts in a file is a rule's own matter, so that a hundred findings
+// that do not count must not hide one that does.
 const maxFindings = 100
 
 // NewScanner makes a scanner.
 func (s *Set) NewScanner() *Scanner {
-	return &Scanner{set: s, buf: make([]byte, 0, step+longRun+2*reach), windows: map[uint16]window{}}
+	return &Scanner{set: s, buf: make([]byte, 0, step+longRun+2*reach), windows: map[uint16]window{}, told: map[uint16]bool{}}
 }
 
 // Scan reads r to its end and reports what it finds.
 func (s *Scanner) Scan(r io.Reader, report func(Finding)) error {
 	s.buf, s.base, s.state, s.report, s.most = s.buf[:0], 0, 0, report, maxFindings
 	clear(s.windows)
+	clear(s.told)
 	for {
 		old := len(s.buf)
 		n, err := io.ReadFull(r, s.buf[old:min(old+step, cap(s.buf))])
@@ -169,7 +173,7 @@ func (s *Scanner) look(id uint16, w window, last bool) {
 	from, to := max(w.from-s.base, 0), min(w.to, end)-s.base
 	text := s.buf[from:to]
 	whole := last && to == int64(len(s.buf))
-	for off := 0; off < len(text) && s.most > 0; {
+	for off := 0; off < len(text) && (s.most > 0 || !s.told[id]); {
 		m := r.re().FindSubmatchIndex(text[off:])
 		if m == nil {
 			return
@@ -179,6 +183,7 @@ func (s *Scanner) look(id uint16, w window, last bool) {
 		}
 		if s.counts(r, text, off, m) {
 			s.most--
+			s.told[id] = true
 			s.report(Finding{Rule: r.id, At: s.base + from + int64(off+m[0]), set: s.set, rule: r})
 		}
 		off += max(m[1], m[0]+1)

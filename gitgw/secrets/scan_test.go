@@ -66,6 +66,21 @@ func scan(tb testing.TB, from io.Reader) map[string]int {
 	return found
 }
 
+// However many there are of one kind, the first of another is told.
+func TestFindsBehindMany(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(5, 6))
+	var b strings.Builder
+	for range 5 * maxFindings {
+		b.WriteString("token: ghp_" + word(r, alnum, 36) + "\n")
+	}
+	b.WriteString(" AKIA" + word(r, upper, 16) + " \n")
+	found := scan(t, strings.NewReader(b.String()))
+	if n := found["github-pat"]; n < maxFindings-1 || n > maxFindings || found["aws-access-token"] != 1 {
+		t.Errorf("%v", found)
+	}
+}
+
 // Each is found wherever it stands: at the beginning, at the end, over the edges of
 // what is read at a time, and however slowly that comes.
 func TestFinds(t *testing.T) {
