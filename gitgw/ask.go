@@ -154,7 +154,7 @@ func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
 	waited := time.Now()
 	answer, err := p.ask(clientCtx, q, refs)
 	p.record.Waited = time.Since(waited)
-	p.record.Approver = answer.By
+	p.record.Approver = p.redact.line(answer.By)
 	var pending *errPending
 	switch {
 	case errors.Is(err, errClientGone), errors.Is(err, errRunEnded):

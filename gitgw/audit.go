@@ -3,6 +3,8 @@ package gitgw
 import (
 	"encoding/json"
 	"log/slog"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -85,10 +87,12 @@ func (p Push) MarshalJSON() ([]byte, error) {
 func (p Push) LogValue() slog.Value {
 	refs := make([]string, 0, min(len(p.Refs), 20))
 	for _, r := range p.Refs[:min(len(p.Refs), 20)] {
-		refs = append(refs, r.Verdict.String()+" "+r.Action.String()+" "+r.Ref)
+		refs = append(refs, r.line())
 	}
 	return slog.GroupValue(
 		slog.String("session", p.Session),
+		slog.String("agent", p.Agent),
+		slog.String("workspace", p.Workspace),
 		slog.String("repository", p.Repository.String()),
 		slog.String("outcome", string(p.Outcome)),
 		slog.String("reason", p.Reason),
@@ -100,8 +104,30 @@ func (p Push) LogValue() slog.Value {
 		slog.String("token_id", p.TokenID),
 		slog.Bool("revoked", p.Revoked),
 		slog.Int("upstream_status", p.UpstreamStatus),
+		slog.String("question", p.Question),
 		slog.String("approver", p.Approver),
+		slog.Duration("waited", p.Waited),
+		slog.String("client_agent", p.ClientAgent),
 		slog.Bool("client_gone", p.ClientGone),
 		slog.Duration("duration", p.Duration),
 	)
+}
+
+// line is one ref in the log: what was decided, from where to where, by which rule,
+// and what the forge said.
+func (r PushedRef) line() string {
+	words := []string{r.Verdict.String(), r.Action.String(), r.Ref, r.Old + ".." + r.New}
+	if r.Rule != "" {
+		words = append(words, "by "+strconv.Quote(r.Rule))
+	}
+	if r.Source != "" {
+		words = append(words, "at "+r.Source)
+	}
+	if r.Host != "" {
+		words = append(words, "host "+r.Host)
+	}
+	if r.Result != "" {
+		words = append(words, "forge "+r.Result)
+	}
+	return strings.Join(words, " ")
 }
