@@ -79,7 +79,7 @@ func (l *lfsRequest) batch(w http.ResponseWriter, r *http.Request) error {
 		if !grant.token.IsZero() || grant.failed {
 			grant.record.Outcome = Failed
 		}
-		grant.finish(r.Context())
+		grant.finish()
 		return err
 	}
 	if err := l.body.drain(); err != nil {
@@ -132,6 +132,12 @@ func (l *lfsRequest) grant(ctx context.Context, asked *lfsBatch, grant *lfsGrant
 		return nil, &lfsError{http.StatusForbidden, l.g.notice(err.Error())}
 	}
 	grant.token = token
+	grant.revoke = func() error {
+		// Long after the request that it was minted for.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.limits.Revoke)
+		defer cancel()
+		return l.g.Minter.Revoke(ctx, token)
+	}
 	grant.record.TokenID = token.ID()
 	l.redact.know(token)
 	answer, err := retrying(ctx, l.limits.Retry, func(error) {}, func() (*lfsAnswer, error) { return l.up.lfsBatch(ctx, asked, token) })

@@ -1,7 +1,6 @@
 package gitgw
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -31,7 +30,8 @@ type lfsGrant struct {
 	caller Caller
 	repo   Repo
 	token  Token
-	failed bool // for want of a token
+	revoke func() error // the token, which is called once; nil without one
+	failed bool         // for want of a token
 	record Push
 
 	// The rest is under the store's mu.
@@ -184,7 +184,7 @@ func (s *lfsGrants) finish(h *lfsHandle, verify, ok bool) {
 	case complete && !last:
 		grant.end()
 	case last:
-		grant.finish(context.Background())
+		grant.finish()
 	}
 }
 
@@ -213,16 +213,14 @@ func (grant *lfsGrant) end() {
 	idle := grant.users == 0
 	s.mu.Unlock()
 	if idle {
-		grant.finish(context.Background())
+		grant.finish()
 	}
 }
 
 // finish revokes the token and writes the record. It is called once.
-func (grant *lfsGrant) finish(ctx context.Context) {
-	if !grant.token.IsZero() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grant.g.Limits.withDefaults().Revoke)
-		defer cancel()
-		if err := grant.g.Minter.Revoke(ctx, grant.token); err != nil {
+func (grant *lfsGrant) finish() {
+	if grant.revoke != nil {
+		if err := grant.revoke(); err != nil {
 			grant.g.log().Warn("push token was not revoked", append(attrs(grant.caller, grant.repo, err), slog.String("token_id", grant.token.ID()))...)
 		} else {
 			grant.record.Revoked = true

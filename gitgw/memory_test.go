@@ -86,22 +86,22 @@ func memory(t *testing.T, pid int, field string) int {
 	return memoryOf(t, pid, field)
 }
 
-func memoryOf(t testing.TB, pid int, field string) int {
-	t.Helper()
+func memoryOf(tb testing.TB, pid int, field string) int {
+	tb.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		t.Skip("no /proc here")
+		tb.Skip("no /proc here")
 	}
 	for line := range strings.Lines(string(status)) {
 		if rest, ok := strings.CutPrefix(line, field+":"); ok {
 			n, err := strconv.Atoi(strings.Fields(rest)[0])
 			if err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 			return n
 		}
 	}
-	t.Fatalf("no %s", field)
+	tb.Fatalf("no %s", field)
 	return 0
 }
 

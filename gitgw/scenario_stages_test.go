@@ -159,7 +159,7 @@ func (f *faultyForge) RoundTrip(req *http.Request) (*http.Response, error) {
 // brokenBody breaks after some bytes.
 type brokenBody struct {
 	f    *faultyForge
-	ctx  context.Context //nolint:containedctx // of the request it belongs to
+	ctx  context.Context // of the request it belongs to
 	rc   io.ReadCloser
 	left int64
 }
@@ -184,9 +184,17 @@ func TestForgeAtEachStage(t *testing.T) {
 		code int
 		mute bool // the answer has begun: only a broken connection says that it is not whole
 	}{
-		{"listing", 128, false}, {"listing answer", 128, false}, {"preflight", 1, false}, {"preflight answer", 1, false},
-		{"push", 1, false}, {"first byte", 1, false}, {"half the pack", 1, false}, {"last byte", 1, false},
-		{"after the status", 1, true}, {"inside the report", 1, true}, {"before the last flush", 1, true},
+		{"listing", 128, false},
+		{"listing answer", 128, false},
+		{"preflight", 1, false},
+		{"preflight answer", 1, false},
+		{"push", 1, false},
+		{"first byte", 1, false},
+		{"half the pack", 1, false},
+		{"last byte", 1, false},
+		{"after the status", 1, true},
+		{"inside the report", 1, true},
+		{"before the last flush", 1, true},
 	} {
 		for _, stalls := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, stalls %t", stage.name, stalls), func(t *testing.T) {
