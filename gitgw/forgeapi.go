@@ -128,6 +128,24 @@ func (f *forgeReader) descends(id, old string) (bool, error) {
 	return false, fmt.Errorf("%s compares as %s", f.p.up.forge.Host, quote(answer.Status))
 }
 
+// mergeBase is where the history of a commit leaves that of base, "" where the two
+// have nothing in common or the forge does not know both.
+func (f *forgeReader) mergeBase(base, id string) (string, error) {
+	var answer struct {
+		MergeBase struct {
+			SHA string `json:"sha"`
+		} `json:"merge_base_commit"`
+	}
+	err := f.get(&answer, "per_page=1&page=2", "compare", base+"..."+id)
+	if e, ok := errors.AsType[*upstreamError](err); ok && e.status == http.StatusNotFound {
+		return "", nil
+	}
+	if err == nil && !validID(answer.MergeBase.SHA) {
+		err = fmt.Errorf("%s compares and does not say from where", f.p.up.forge.Host)
+	}
+	return answer.MergeBase.SHA, err
+}
+
 // treeAnswer is one tree as the forge knows it.
 type treeAnswer struct {
 	id      string

@@ -19,8 +19,9 @@ const empty = ""
 //
 // What a path was is said by the ref's old value or, for whoever merges what others
 // did, by the default branch as it is now. A new ref has no old value: it goes by the
-// one commit of the forge's that its history leaves from. A path is unchanged if it
-// is the same in one of these.
+// commit at which it left the default branch, since what it begins from could be
+// anybody's, as of a pull request or another branch. A path is unchanged if it is the
+// same in one of these.
 func (in *inspection) protect(patterns []PathPattern) error {
 	if len(patterns) == 0 {
 		return nil
@@ -45,7 +46,7 @@ func (in *inspection) protect(patterns []PathPattern) error {
 
 func (in *inspection) compared(u Update) string {
 	if u.Action == ActionCreate {
-		return "what the branch begins from and the default branch"
+		return "the default branch, as it is and where the branch has left it"
 	}
 	return "what " + shortRef(u.Ref) + " holds and the default branch"
 }
@@ -104,10 +105,23 @@ func (in *inspection) bases(u Update, tip pack.ID) ([]string, error) {
 	case 0: // a history of its own, as of a branch for a site
 		return []string{empty, defaultBranch}, nil
 	case 1:
-		return []string{in.pack.Hex(edge[0]), defaultBranch}, nil
+		from, err := in.left(in.pack.Hex(edge[0]))
+		return []string{from, defaultBranch}, err
 	}
 	// With several, each of them could lend an old state of a path.
 	return []string{defaultBranch}, nil
+}
+
+// left is the commit at which the history of a commit on the forge left the default
+// branch; of one that was never there, empty.
+func (in *inspection) left(id string) (string, error) {
+	base, err := in.forge.mergeBase(defaultBranch, id)
+	if err != nil || base != "" {
+		return base, err
+	}
+	// Nothing in common is one thing, a forge that knows nothing of it another.
+	_, err = in.forge.tree(id)
+	return empty, err
 }
 
 // root is the id of the tree of a commit that the pack or the forge has.

@@ -161,6 +161,34 @@ func TestUnprotected(t *testing.T) {
 	w.git("push", "origin", ":agent/old").want(t, 1, "no rule allows deleting agent/old")
 }
 
+// A branch that begins from what somebody else made is compared with the default
+// branch, not with that: whoever opens a pull request has a commit on the forge.
+func TestProtectedFromOthers(t *testing.T) {
+	t.Parallel()
+	w := newProtected(t)
+	theirs := protectedFiles("evil\n")
+	if _, err := w.hub.Commit("acme/app", "theirs", "evil", theirs); err != nil {
+		t.Fatal(err)
+	}
+	w.mustGit(w.clone, "fetch", "-q", "origin")
+	refused := "(Control Center policy: push changes ci/build.yml, which is protected)"
+	w.git("push", "origin", "origin/theirs:refs/heads/agent/x").want(t, 1, "push changes", "is protected")
+	// One that left the default branch before it changed.
+	w.mustGit(w.clone, "checkout", "-q", "-b", "x", "origin/main~1")
+	w.commit(w.clone, "src/b.go", "b\n")
+	w.change(func() { w.gateway.Rules = mustRules(t, "push **") })
+	w.commit(w.clone, "ci/build.yml", "evil\n")
+	w.git("push", "-q", "origin", "x:pull").want(t, 0)
+	w.change(func() { protecting("ci/**")(w) })
+	w.mustGit(w.clone, "fetch", "-q", "origin")
+	w.commit(w.clone, "src/c.go", "c\n")
+	w.git("push", "origin", "x:agent/x").want(t, 1, refused)
+	w.wantRef("refs/heads/agent/x", "")
+	// What leads back to the state there goes through.
+	w.commit(w.clone, "ci/build.yml", "one\n")
+	w.git("push", "origin", "x:agent/x").want(t, 0, "[new branch]")
+}
+
 // A forge that does not show its trees leaves the question open.
 func TestProtectedCannotBeTold(t *testing.T) {
 	t.Parallel()

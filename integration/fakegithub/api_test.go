@@ -217,12 +217,23 @@ func TestCompare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for pair, want := range map[[2]string]string{{first, second}: "ahead", {second, first}: "behind", {first, first}: "identical", {first, side}: "diverged", {"main", "side"}: "diverged"} {
+	dir, err := s.Dir("acme/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runGit(dir, nil, nil, "branch", "other", first); err != nil {
+		t.Fatal(err)
+	}
+	other, err := s.Commit("acme/app", "other", "other", map[string]string{"z": "z"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pair, want := range map[[2]string]string{{first, second}: "ahead", {second, first}: "behind", {first, first}: "identical", {second, other}: "diverged", {"main", "other"}: "diverged"} {
 		if r := call(t, "GET", s.URL()+"/repos/acme/app/compare/"+pair[0]+"..."+pair[1], token, ""); r.body["status"] != want {
 			t.Errorf("%v: %d %s", pair, r.status, r.text)
 		}
 	}
-	for _, bad := range []string{"main", "main...none", "--all...main", "main...--output=x"} {
+	for _, bad := range []string{"main", "main...none", "main..." + side, "--all...main", "main...--output=x"} {
 		if r := call(t, "GET", s.URL()+"/repos/acme/app/compare/"+bad, token, ""); r.status != 404 {
 			t.Errorf("%s: %d", bad, r.status)
 		}

@@ -136,8 +136,14 @@ func (s *Server) compare(w http.ResponseWriter, r *http.Request, repo repo) {
 	case ahead == 0:
 		status = "behind"
 	}
+	common, err := runGit(repo.dir, nil, nil, "merge-base", base, head)
+	if err != nil {
+		apiError(w, http.StatusNotFound, "No common ancestor between "+base+" and "+head+".")
+		return
+	}
 	writeJSON(w, http.StatusOK, map[string]any{
-		"status": status, "ahead_by": ahead, "behind_by": behind, "total_commits": ahead, "commits": []any{}, "files": []any{},
+		"merge_base_commit": map[string]any{"sha": strings.TrimSpace(common)},
+		"status":            status, "ahead_by": ahead, "behind_by": behind, "total_commits": ahead, "commits": []any{}, "files": []any{},
 	})
 }
 
