@@ -40,7 +40,7 @@ func (f *tellTale) RoundTrip(req *http.Request) (*http.Response, error) {
 	basic := strings.TrimPrefix(req.Header.Get("Authorization"), "Basic ")
 	story := fmt.Sprintf("no %s or https://x-access-token:%s@github.com/ or https://u:%s@x/ or Authorization: Basic %s or %s or Bearer %s or %s",
 		token, token, token, basic, base64.StdEncoding.EncodeToString([]byte("oauth2:"+token)), token, url.QueryEscape(token))
-	answer := func(status int, kind, body string, header ...string) (*http.Response, error) {
+	answer := func(status int, kind, body string, header ...string) *http.Response {
 		if req.Body != nil {
 			_, _ = io.Copy(io.Discard, req.Body)
 			_ = req.Body.Close()
@@ -49,9 +49,9 @@ func (f *tellTale) RoundTrip(req *http.Request) (*http.Response, error) {
 		for i := 0; i < len(header); i += 2 {
 			resp.Header.Set(header[i], header[i+1])
 		}
-		return resp, nil
+		return resp
 	}
-	report := func(progress, report string) (*http.Response, error) {
+	report := func(progress, report string) *http.Response {
 		body := ""
 		for _, part := range []string{progress[:len(progress)/2], progress[len(progress)/2:]} {
 			body += pkt("\x02" + part)
@@ -70,33 +70,33 @@ func (f *tellTale) RoundTrip(req *http.Request) (*http.Response, error) {
 	push := req.Method == http.MethodPost
 	switch {
 	case f.how == "listing" && listing:
-		return answer(403, "text/plain", story)
+		return answer(403, "text/plain", story), nil
 	case f.how == "advertisement" && advert:
-		return answer(400, "text/plain", story)
+		return answer(400, "text/plain", story), nil
 	case f.how == "redirect" && advert:
-		return answer(302, "text/plain", story, "Location", "https://u:"+token+"@evil.example/"+token+"/x?t="+token)
+		return answer(302, "text/plain", story, "Location", "https://u:"+token+"@evil.example/"+token+"/x?t="+token), nil
 	case f.how == "garbage" && advert:
-		return answer(200, "application/x-git-receive-pack-advertisement", story)
+		return answer(200, "application/x-git-receive-pack-advertisement", story), nil
 	case f.how == "connection" && advert:
 		return nil, errors.New(story)
 	case f.how == "status" && push:
-		return answer(500, "text/plain", story)
+		return answer(500, "text/plain", story), nil
 	case f.how == "progress" && push:
-		return report("see "+token+"\n", inner("unpack ok", "ok refs/heads/feat"))
+		return report("see "+token+"\n", inner("unpack ok", "ok refs/heads/feat")), nil
 	case f.how == "words" && push:
-		return report("Bearer "+token+" "+story+"\n", inner("unpack ok", "ok refs/heads/feat"))
+		return report("Bearer "+token+" "+story+"\n", inner("unpack ok", "ok refs/heads/feat")), nil
 	case f.how == "long word" && push:
-		return report(strings.Repeat("x", 8100)+token+strings.Repeat("y", 9000)+token+"\n", inner("unpack ok", "ok refs/heads/feat"))
+		return report(strings.Repeat("x", 8100)+token+strings.Repeat("y", 9000)+token+"\n", inner("unpack ok", "ok refs/heads/feat")), nil
 	case f.how == "reason" && push:
-		return report("hello\n", inner("unpack ok", "ng refs/heads/feat "+story))
+		return report("hello\n", inner("unpack ok", "ng refs/heads/feat "+story)), nil
 	case f.how == "option" && push:
-		return report("hello\n", inner("unpack ok", "ok refs/heads/feat", "option refname "+token))
+		return report("hello\n", inner("unpack ok", "ok refs/heads/feat", "option refname "+token)), nil
 	case f.how == "unpack" && push:
-		return report("hello\n", inner("unpack "+story, "ng refs/heads/feat "+story))
+		return report("hello\n", inner("unpack "+story, "ng refs/heads/feat "+story)), nil
 	case f.how == "fatal" && push:
-		return answer(200, "application/x-git-receive-pack-result", pkt("\x03"+story))
+		return answer(200, "application/x-git-receive-pack-result", pkt("\x03"+story)), nil
 	case f.how == "no report" && push:
-		return report(story, pkt("\x01"+pkt("unpack ok\n")+pkt("hello "+story+"\n")))
+		return report(story, pkt("\x01"+pkt("unpack ok\n")+pkt("hello "+story+"\n"))), nil
 	}
 	if f.real != "" && token != "" {
 		req = req.Clone(req.Context())

@@ -23,24 +23,28 @@ func testKilledPush(t *testing.T, caddy string) { //nolint:thelper // a subtest,
 		moved bool
 	}{
 		{
-			"between mint and forward", fakegithub.Faults{HoldAdvert: true},
+			"between mint and forward",
+			fakegithub.Faults{HoldAdvert: true},
 			func(f *fakegithub.Server) bool {
 				return len(f.Find(http.MethodGet, "/info/refs", "git-receive-pack")) > 0
 			},
 			false,
 		},
 		{
-			"while it forwards", fakegithub.Faults{HoldPush: true},
+			"while it forwards",
+			fakegithub.Faults{HoldPush: true},
 			func(f *fakegithub.Server) bool { return len(f.Pushes()) > 0 },
 			false,
 		},
 		{
-			"between forward and revoke", fakegithub.Faults{HoldRevoke: true},
+			"between forward and revoke",
+			fakegithub.Faults{HoldRevoke: true},
 			func(f *fakegithub.Server) bool { return len(f.Find(http.MethodDelete, "/installation/token", "")) > 0 },
 			true,
 		},
 		{
-			"after a revocation that failed", fakegithub.Faults{Revoke: http.StatusBadGateway},
+			"after a revocation that failed",
+			fakegithub.Faults{Revoke: http.StatusBadGateway},
 			func(f *fakegithub.Server) bool {
 				tried := f.Find(http.MethodDelete, "/installation/token", "")
 				return len(tried) > 0 && tried[0].Done

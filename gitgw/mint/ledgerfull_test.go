@@ -20,19 +20,21 @@ import (
 // limit is that of a process on its files, so that it needs no disk: writes end in
 // the middle of a line, as on a full one.
 func TestLedgerOnAFullDisk(t *testing.T) {
-	if path := os.Getenv("LEDGER_FULL_PATH"); path != "" {
+	const name = "tokens.ledger"
+	if os.Getenv("LEDGER_FULL_ROOM") != "" {
 		room, _ := strconv.ParseUint(os.Getenv("LEDGER_FULL_ROOM"), 10, 64)
 		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: room, Max: room}); err != nil {
 			t.Fatal(err)
 		}
-		onAFullDisk(t, path)
+		onAFullDisk(t, name)
 		return
 	}
-	path := filepath.Join(t.TempDir(), "tokens.ledger")
+	path := filepath.Join(t.TempDir(), name)
 	for _, room := range []int{1500, 1400, 400, 50, 0} {
 		// Each finds what the one before left, which has less and less room.
 		cmd := exec.Command(os.Args[0], "-test.run=^TestLedgerOnAFullDisk$")
-		cmd.Env = append(os.Environ(), "LEDGER_FULL_PATH="+path, "LEDGER_FULL_ROOM="+strconv.Itoa(room))
+		cmd.Env = append(os.Environ(), "LEDGER_FULL_ROOM="+strconv.Itoa(room))
+		cmd.Dir = filepath.Dir(path)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("room for %d bytes: %v\n%s", room, err, out)
@@ -47,6 +49,7 @@ func TestLedgerOnAFullDisk(t *testing.T) {
 }
 
 func onAFullDisk(t *testing.T, path string) {
+	t.Helper()
 	b := newBook()
 	before, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
