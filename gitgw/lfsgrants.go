@@ -76,7 +76,7 @@ func (s *lfsGrants) open(grant *lfsGrant, answer *lfsAnswer, base string) *lfsAn
 	for _, o := range answer.Objects {
 		plain := lfsObject{OID: o.OID, Size: o.Size, Authenticated: true}
 		if o.Error != nil {
-			plain.Error = &lfsObjectError{o.Error.Code, (&redactor{}).line(o.Error.Message)}
+			plain.Error = &lfsObjectError{o.Error.Code, RedactLine(o.Error.Message, grant.token)}
 		}
 		upload := o.Actions["upload"]
 		if upload == nil || plain.Error != nil {
@@ -142,7 +142,7 @@ func (s *lfsGrants) begin(caller Caller, to route, verify bool) (*lfsHandle, err
 	defer s.mu.Unlock()
 	h := s.handles[to.handle]
 	switch {
-	case h == nil || h.grant.caller.Session != caller.Session || h.grant.repo != to.repo || h.oid != to.object || h.finished || verify && h.verify == nil:
+	case h == nil || h.grant.caller.Session != caller.Session || h.grant.caller.Ended != caller.Ended || h.grant.repo != to.repo || h.oid != to.object || h.finished || verify && h.verify == nil:
 		return nil, fmt.Errorf("this upload is not open any more: push again")
 	case h.busy:
 		return nil, fmt.Errorf("this object is being uploaded already")

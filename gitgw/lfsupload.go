@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 )
@@ -103,6 +104,10 @@ func (l *lfsRequest) act(ctx context.Context, method string, a *lfsAction, body 
 	req.Header.Set("Accept", lfsType)
 	for name, value := range a.Header {
 		req.Header.Set(name, value)
+		// It may be a credential of any shape, and storage that refuses it may quote it.
+		for word := range strings.FieldsSeq(value) {
+			l.redact.know(NewToken(word, time.Time{}))
+		}
 	}
 	// Storage is often another host than the forge, and the reason is its own.
 	return l.up.lfsDo(req)
