@@ -13,10 +13,10 @@ import (
 // errClientGone ends a push whose client went away while it waited.
 var errClientGone = errors.New("the client went away")
 
-// errPending ends a push whose question stays open without it.
-type errPending struct{ id string }
+// pendingError ends a push whose question stays open without it.
+type pendingError struct{ id string }
 
-func (e *errPending) Error() string { return "approval pending (id " + e.id + "), push again" }
+func (e *pendingError) Error() string { return "approval pending (id " + e.id + "), push again" }
 
 // memory is where the gateway's questions are remembered.
 func (g *Gateway) memory() *Approvals {
@@ -97,7 +97,7 @@ func (p *push) ask(clientCtx context.Context, q *inquiry, refs []askedRef) (Answ
 			if !memory.leave(q) {
 				return Answer{}, errors.New("no answer within " + shortTime(p.limits.Ask))
 			}
-			return Answer{}, &errPending{q.question.ID}
+			return Answer{}, &pendingError{q.question.ID}
 		case <-clientCtx.Done():
 			return gone()
 		}
@@ -146,7 +146,7 @@ func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
 		return true, true
 	}
 	// One question for the whole push, since it will be all or nothing.
-	q := p.inquire(refs)
+	q := p.inquire(refs) //nolint:contextcheck // a question may outlive its push
 	if q == nil {
 		return p.fail(Refused, p.g.policy("needs approval and no approver is connected")), false
 	}
@@ -155,7 +155,7 @@ func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
 	answer, err := p.ask(clientCtx, q, refs)
 	p.record.Waited = time.Since(waited)
 	p.record.Approver = p.redact.line(answer.By)
-	var pending *errPending
+	var pending *pendingError
 	switch {
 	case errors.Is(err, errClientGone), errors.Is(err, errRunEnded):
 		p.end(Aborted, err.Error())

@@ -117,7 +117,7 @@ func (m *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if _, err := approve.NewHTTP(m.URL); err != nil {
 		return d.WrapErr(err)
 	}
-	return m.Timing.unmarshal(d, "http")
+	return m.unmarshal(d, "http")
 }
 
 // Queue holds questions until whoever listens on the control socket answers them:
@@ -188,7 +188,7 @@ func (m *Queue) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	return m.Timing.unmarshal(d, "queue")
+	return m.unmarshal(d, "queue")
 }
 
 // Interface guards

@@ -29,6 +29,7 @@ func TestQuestions(t *testing.T) {
 }
 
 func testQuestions(t *testing.T, path, accept string) {
+	t.Helper()
 	q := approve.NewQueue(0, 0)
 	srv := httptest.NewServer(questionsHandler(q))
 	defer srv.Close()

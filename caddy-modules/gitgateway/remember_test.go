@@ -20,8 +20,8 @@ import (
 // briefly is a queue whose pushes do not wait long.
 const briefly = `"approver": {"by": "queue", "timeout": "1s"}, ` + agentRules
 
-// listening holds the stream of questions open until left.
-func (g *gatewayTest) listening(t *testing.T) (leave func()) {
+// listening holds the stream of questions open until the test ends.
+func (g *gatewayTest) listening(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	resp, err := g.request(ctx, http.MethodGet, "/v1/approvals?stream", "")
@@ -31,7 +31,6 @@ func (g *gatewayTest) listening(t *testing.T) (leave func()) {
 	}
 	go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
 	t.Cleanup(func() { cancel(); _ = resp.Body.Close() })
-	return cancel
 }
 
 // openQuestions are the ids on the control socket.
