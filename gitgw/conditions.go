@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -53,7 +54,7 @@ func (c Conditions) and(d Conditions) Conditions {
 	c.Secrets = c.Secrets || d.Secrets
 	for _, p := range d.Protect {
 		if !containsPath(c.Protect, p) {
-			c.Protect = append(c.Protect[:len(c.Protect):len(c.Protect)], p)
+			c.Protect = append(slices.Clip(c.Protect), p)
 		}
 	}
 	return c

@@ -88,6 +88,7 @@ func TestDecideForce(t *testing.T) {
 		{[]string{"push x create update force"}, "update", ForcedYes, Allow, false},
 		{[]string{"push x", "ask x force"}, "update", ForcedUnknown, Allow, true},
 		{[]string{"push x", "ask x force"}, "update", ForcedYes, Ask, false},
+		{[]string{"ask x create update force"}, "update", ForcedUnknown, Ask, true},
 		{[]string{"deny x"}, "update", ForcedUnknown, Deny, false},
 		{[]string{"deny x"}, "update", ForcedYes, Deny, false},
 		{[]string{"push x force"}, "update", ForcedUnknown, Deny, false},

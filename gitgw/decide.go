@@ -146,6 +146,7 @@ func doing(u Update) string {
 		return "deleting " + shortRef(u.Ref)
 	case ActionForce:
 		return "force push to " + shortRef(u.Ref)
+	default:
 	}
 	return "push to " + shortRef(u.Ref)
 }

@@ -69,7 +69,7 @@ func (p *push) failedPush(up *upload, err error) bool {
 		return false
 	}
 	if p.over.Load() && !up.whole.Load() {
-		return p.fail(Refused, p.g.policy(errPackSize{p.packLimit()}.Error()))
+		return p.fail(Refused, p.g.policy(packSizeError{p.packLimit()}.Error()))
 	}
 	p.g.log().Warn("push failed", p.attrs(err)...)
 	if bad := p.body.malformed(); bad != nil {
@@ -96,7 +96,7 @@ func (p *push) brokenReport(y *relay, up *upload, err, cut error) bool {
 		return p.cutShort(up)
 	}
 	if p.over.Load() && !up.whole.Load() && y.unpack == "" {
-		return p.fail(Refused, p.g.policy(errPackSize{p.packLimit()}.Error()))
+		return p.fail(Refused, p.g.policy(packSizeError{p.packLimit()}.Error()))
 	}
 	if !up.whole.Load() {
 		// The upload ended early for one of three reasons: the client, its

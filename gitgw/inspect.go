@@ -18,18 +18,18 @@ type inspection struct {
 	forge *forgeReader
 }
 
-// contentRefusal is why a push is refused for what its pack holds.
-type contentRefusal struct {
+// contentError is why a push is refused for what its pack holds.
+type contentError struct {
 	ref    string // the ref at fault, "" for all of them
 	reason string // for git's report, after the prefix
 	detail string // one more line, "" for none
 }
 
-func (c *contentRefusal) Error() string { return c.reason }
+func (c *contentError) Error() string { return c.reason }
 
 // cannotTell refuses what could not be judged.
 func cannotTell(ref, what string, err error) error {
-	return &contentRefusal{ref: ref, reason: what + ": " + err.Error()}
+	return &contentError{ref: ref, reason: what + ": " + err.Error()}
 }
 
 // decidedOf is what the rules of all refs say together.
@@ -66,6 +66,10 @@ func (p *push) inspect(clientCtx context.Context) (sound, ok bool) {
 	if len(p.asked.forced) == 0 && !c.content() || p.head.DeletesOnly() {
 		return true, true
 	}
+	if p.g.Approver == nil && len(p.askedRefs()) > 0 {
+		// Whatever would be found, it is a refusal.
+		return p.approved(clientCtx)
+	}
 	ctx, cancel := context.WithTimeout(clientCtx, p.limits.Total)
 	defer cancel()
 	if sound, ok := p.spool(ctx); !ok {
@@ -73,8 +77,8 @@ func (p *push) inspect(clientCtx context.Context) (sound, ok bool) {
 	}
 	in := &inspection{p: p, ctx: ctx, forge: p.reader(ctx)}
 	defer in.forge.close()
-	err := in.run(c)
-	var no *contentRefusal
+	err := in.run(c) //nolint:contextcheck // it holds the context of the push
+	var no *contentError
 	switch {
 	case err == nil:
 		return true, true
@@ -90,7 +94,7 @@ func (p *push) inspect(clientCtx context.Context) (sound, ok bool) {
 
 // refuseContent answers with what was found. Refs that are not at fault are refused
 // with the one that is.
-func (p *push) refuseContent(no *contentRefusal) bool {
+func (p *push) refuseContent(no *contentError) bool {
 	var hints []string
 	if no.detail != "" {
 		hints = []string{p.g.notice(no.detail)}
@@ -156,7 +160,7 @@ func (in *inspection) forced(i int) error {
 	v := in.p.g.decide(in.p.up.repo, *u)
 	r.Verdict, r.Rule, r.Source, r.Reason = v.Kind, v.Rule, v.Source, v.Reason
 	if v.Kind == Deny {
-		return &contentRefusal{ref: u.Ref, reason: v.Reason, detail: v.Hint}
+		return &contentError{ref: u.Ref, reason: v.Reason, detail: v.Hint}
 	}
 	in.p.asked.conditions = in.p.asked.conditions.and(v.Conditions)
 	return nil

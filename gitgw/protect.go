@@ -35,7 +35,7 @@ func (in *inspection) protect(patterns []PathPattern) error {
 			return cannotTell(u.Ref, "cannot tell whether protected paths change", err)
 		}
 		if changed != "" {
-			return &contentRefusal{
+			return &contentError{
 				ref: u.Ref, reason: "push changes " + shownPath(changed) + ", which is protected",
 				detail: "compared with " + in.compared(u) + "; merge the default branch again if the change is from there",
 			}
@@ -205,7 +205,7 @@ func (d *difference) tree(path []string, after string, before []string, all bool
 	}
 	slices.Sort(sorted)
 	for _, name := range sorted {
-		below := append(path[:len(path):len(path)], name)
+		below := slices.Concat(path, []string{name})
 		old := make([]pack.Entry, len(then))
 		for i := range then {
 			old[i] = then[i][name]

@@ -197,3 +197,26 @@ func TestMovedTag(t *testing.T) {
 	w.git("push", "--force", "origin", "main:refs/tags/v1").want(t, 1, "(Control Center policy: force push refused)")
 	w.wantRef("refs/tags/v1", before)
 }
+
+// Whoever is asked about an update is told whether it is a forced one; where nobody
+// can be asked, nothing is looked into.
+func TestForceIsAskedAbout(t *testing.T) {
+	t.Parallel()
+	var told []gitgw.Action
+	yes := &approver{connected: true, answer: func(_ context.Context, q gitgw.Question) (gitgw.Answer, error) {
+		for _, r := range q.Refs {
+			told = append(told, r.Action)
+		}
+		return gitgw.Answer{Allowed: true, By: "t"}, nil
+	}}
+	w := newWorld(t, rules("ask main create update force"), func(w *world) { w.gateway.Approver = yes })
+	w.git("push", "origin", "main").want(t, 0, "waiting for approval of push to main")
+	w.mustGit(w.clone, "commit", "-q", "--amend", "-m", "amended")
+	w.git("push", "--force", "origin", "main").want(t, 0, "waiting for approval of force push to main", "(forced update)")
+	if len(told) != 2 || told[0] != gitgw.ActionUpdate || told[1] != gitgw.ActionForce {
+		t.Errorf("asked about %v", told)
+	}
+	w.commit(w.clone, "c.txt", "c\n")
+	w.change(func() { w.gateway.Approver, w.gateway.SpoolDir = nil, w.dir+"/none" })
+	w.git("push", "origin", "main").want(t, 1, "(Control Center policy: needs approval and no approver is connected)")
+}

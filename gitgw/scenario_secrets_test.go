@@ -172,11 +172,11 @@ func TestSecretsBehindOthers(t *testing.T) {
 func TestM02(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, noSecrets)
-	w.commitBlob(60 << 20)
+	w.commitBlob(16 << 20)
 	r := w.git("push", "origin", "main:big")
 	r.want(t, 0, " * [new branch]")
 	w.wantRef("refs/heads/big", w.head("main"))
-	if rec := w.record(); rec.PackBytes < 60<<20 || rec.Objects == 0 || rec.Outcome != gitgw.Accepted {
+	if rec := w.record(); rec.PackBytes < 16<<20 || rec.Objects == 0 || rec.Outcome != gitgw.Accepted {
 		t.Errorf("record: %+v", rec)
 	}
 }

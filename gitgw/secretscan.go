@@ -96,7 +96,7 @@ func (s *secretScan) verdict(in *inspection) error {
 	if len(told) > most {
 		told = append(told[:most], fmt.Sprintf("%d more", len(told)-most))
 	}
-	return &contentRefusal{reason: "a secret was found", detail: strings.Join(told, "; ")}
+	return &contentError{reason: "a secret was found", detail: strings.Join(told, "; ")}
 }
 
 // counting reports whether a finding counts at one of its places, and words that one.

@@ -33,10 +33,10 @@ func removedFile(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// errPackSize says that a pack exceeds the limit of its rule.
-type errPackSize struct{ most int64 }
+// packSizeError says that a pack exceeds the limit of its rule.
+type packSizeError struct{ most int64 }
 
-func (e errPackSize) Error() string { return "push is larger than " + bytesText(e.most) }
+func (e packSizeError) Error() string { return "push is larger than " + bytesText(e.most) }
 
 // spool puts the pack into a file. When ok is false the push is over.
 func (p *push) spool(ctx context.Context) (sound, ok bool) {
@@ -55,7 +55,7 @@ func (p *push) spool(ctx context.Context) (sound, ok bool) {
 		return n, err
 	})
 	p.kept.size, err = copyPack(file, from, least(p.packLimit(), p.limits.Kept))
-	var large errPackSize
+	var large packSizeError
 	switch {
 	case err == nil:
 		return true, true
@@ -91,7 +91,7 @@ func copyPack(to io.Writer, from io.Reader, most int64) (int64, error) {
 	case err != nil:
 		return n, fmt.Errorf("keep the pack: %w", err)
 	case n > most:
-		return n, errPackSize{most}
+		return n, packSizeError{most}
 	}
 	return n, nil
 }
@@ -109,7 +109,7 @@ func (l *limited) Read(b []byte) (int, error) {
 	n, err := l.r.Read(b)
 	if l.left -= int64(n); l.left < 0 {
 		l.over()
-		return 0, errPackSize{l.most}
+		return 0, packSizeError{l.most}
 	}
 	return n, err
 }

@@ -161,7 +161,7 @@ func (h *Handler) unmarshalRepo(d *caddyfile.Dispenser) error {
 	}
 	r.From = egress.Origin(d).String()
 	_, err := egress.Block(d, "repo "+r.Name, func() error {
-		if ours, err := r.Conditions.unmarshal(d); ours {
+		if ours, err := r.unmarshal(d); ours {
 			return err
 		}
 		if ours, err := r.unmarshalContent(d); ours {
@@ -192,7 +192,7 @@ func unmarshalRefRule(d *caddyfile.Dispenser) (RefRule, error) {
 		}
 	}
 	_, err := egress.Block(d, rule.Verdict, func() error {
-		if ours, err := rule.Conditions.unmarshal(d); ours {
+		if ours, err := rule.unmarshal(d); ours {
 			return err
 		}
 		switch name := d.Val(); {

@@ -68,7 +68,7 @@ func (c *Conditions) unmarshal(d *caddyfile.Dispenser) (ours bool, err error) {
 		if err != nil || size < 1 || size > math.MaxInt64 {
 			return true, d.Errf("max_pack %q: want a size, as in 50MB or 1GiB", text)
 		}
-		c.MaxPack = int64(size) //nolint:gosec // compared above
+		c.MaxPack = int64(size)
 	default:
 		c.Secrets = text
 	}

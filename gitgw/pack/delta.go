@@ -14,6 +14,13 @@ const maxChain = 4095
 // errOutside says that a delta hangs on an object that the pack does not hold.
 var errOutside = errors.New("its base is not in the pack")
 
+// What steps cost, in bytes of work: objects of a few bytes, each at the end of a
+// long chain, are work as well.
+const (
+	stepCost  = 128
+	startCost = 1 << 10
+)
+
 // cached is the object that was resolved last: the next one often hangs on it.
 type cached struct {
 	at      int
@@ -65,6 +72,9 @@ func (p *Pack) Object(i int) (Kind, []byte, error) {
 func (p *Pack) chain(i int) ([]int, Kind, error) {
 	chain := []int{i}
 	for {
+		if err := p.spend(stepCost); err != nil {
+			return nil, 0, err
+		}
 		if p.entries[i].real == p.entries[i].kind {
 			return chain, p.entries[i].kind, nil
 		}
@@ -117,6 +127,9 @@ func (p *Pack) baseID(e *entry) (ID, error) {
 // inflate reads what is stored at an entry into a buffer that is used again.
 func (p *Pack) inflate(i int, into *[]byte) ([]byte, error) {
 	e := &p.entries[i]
+	if err := p.spend(startCost); err != nil {
+		return nil, err
+	}
 	if e.size > p.limits.Object {
 		return nil, fmt.Errorf("%w: %d bytes", ErrLarge, e.size)
 	}

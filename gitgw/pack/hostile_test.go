@@ -18,6 +18,7 @@ import (
 type forged struct {
 	buf   bytes.Buffer
 	count uint32
+	z     *zlib.Writer
 }
 
 func (f *forged) object(kind byte, size int, base, content []byte) int {
@@ -29,9 +30,13 @@ func (f *forged) object(kind byte, size int, base, content []byte) int {
 	}
 	f.buf.WriteByte(b)
 	f.buf.Write(base)
-	z := zlib.NewWriter(&f.buf)
-	_, _ = z.Write(content)
-	_ = z.Close()
+	// A writer is large; one serves them all.
+	if f.z == nil {
+		f.z = zlib.NewWriter(&f.buf)
+	}
+	f.z.Reset(&f.buf)
+	_, _ = f.z.Write(content)
+	_ = f.z.Close()
 	f.count++
 	return at
 }
@@ -55,9 +60,9 @@ func ofs(n int) []byte {
 
 func size(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) }
 
-// hostile are packs that cost much, or lie.
-func hostile() map[string][]byte {
-	zeros := make([]byte, 64<<20)
+// hostile are packs that cost much, or lie; some unfold into so many bytes.
+func hostile(much int) map[string][]byte {
+	zeros := make([]byte, much)
 	tree := append([]byte("100644 a\x00"), make([]byte, 20)...)
 	packs := map[string][]byte{}
 
@@ -95,7 +100,7 @@ func hostile() map[string][]byte {
 				left, from = left-take, from+take
 			}
 		}
-		if n < 64<<20 {
+		if n < much {
 			copyAll()
 			copyAll()
 		}
@@ -108,7 +113,7 @@ func hostile() map[string][]byte {
 
 	// A long chain, of which each link is resolved from its beginning.
 	f = forged{}
-	big := bytes.Repeat([]byte("x"), 3<<20)
+	big := bytes.Repeat([]byte("x"), min(much, 3<<20))
 	at = f.object(4, len(big), nil, big)
 	d := append(size(len(big)), size(len(big))...)
 	for from := 0; from < len(big); from += 0xffff {
@@ -141,6 +146,21 @@ func hostile() map[string][]byte {
 	f.object(6, 4, ofs(here-base-1), []byte("\x04\x04\x90\x04"))
 	packs["bases that are nowhere"] = f.bytes()
 
+	// Chains side by side, so that none is resolved in passing, of next to nothing.
+	f = forged{}
+	tips := make([]int, 8)
+	for i := range tips {
+		tips[i] = f.object(4, 4, nil, []byte("oooo"))
+	}
+	for range 3000 {
+		for i, tip := range tips {
+			here := f.buf.Len() + 12
+			f.object(6, 4, ofs(here-tip), []byte("\x04\x04\x90\x04"))
+			tips[i] = here
+		}
+	}
+	packs["long chains side by side"] = f.bytes()
+
 	f = forged{}
 	f.object(6, 4, ofs(1<<30), []byte("\x04\x04\x90\x04"))
 	packs["a base before the pack"] = f.bytes()
@@ -160,7 +180,7 @@ func hostile() map[string][]byte {
 // Packs that lie, or unfold into more than anybody wants, end with an error, soon
 // and without the memory that they ask for.
 func TestHostile(t *testing.T) {
-	packs := hostile()
+	packs := hostile(32 << 20)
 	for name, data := range packs {
 		t.Run(name, func(t *testing.T) {
 			runtime.GC()
@@ -205,11 +225,11 @@ func TestChainsOfBlobs(t *testing.T) {
 
 // FuzzOpen reads anything, and what it reads it can show.
 func FuzzOpen(f *testing.F) {
-	dir := history(f, "sha1")
+	dir := history(f, "sha1", 4)
 	f.Add(git(f, dir, []byte("main\n^main~2\n"), "pack-objects", "-q", "--stdout", "--revs", "--delta-base-offset"))
 	f.Add(git(f, dir, []byte("main\n^main~2\n"), "pack-objects", "-q", "--stdout", "--revs", "--thin"))
-	for _, data := range hostile() {
-		if len(data) < 1<<20 {
+	for _, data := range hostile(1 << 20) {
+		if len(data) < 1<<16 {
 			f.Add(data)
 		}
 	}

@@ -33,7 +33,7 @@ func git(tb testing.TB, dir string, stdin []byte, args ...string) []byte {
 }
 
 // history makes a repository whose packs hold deltas of every kind of object.
-func history(tb testing.TB, format string) string {
+func history(tb testing.TB, format string, commits int) string {
 	tb.Helper()
 	dir := tb.TempDir()
 	git(tb, dir, nil, "init", "-q", "-b", "main", "--object-format="+format)
@@ -41,7 +41,7 @@ func history(tb testing.TB, format string) string {
 	for i := range 400 {
 		text.WriteString(strings.Repeat(string(rune('a'+i%26)), 40) + "\n")
 	}
-	for i := range 30 {
+	for i := range commits {
 		text.WriteString("line " + strings.Repeat(string(rune('a'+i)), 9) + "\n")
 		if err := os.WriteFile(filepath.Join(dir, "long.txt"), []byte(text.String()), 0o600); err != nil {
 			tb.Fatal(err)
@@ -77,7 +77,7 @@ func open(data []byte, sha256 bool, limits pack.Limits) (p *pack.Pack, blobs map
 func TestAgainstGit(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"sha1", "sha256"} {
-		dir := history(t, format)
+		dir := history(t, format, 30)
 		objects := strings.Fields(string(git(t, dir, nil, "rev-list", "--objects", "--no-object-names", "--all")))
 		for _, flags := range [][]string{{"--delta-base-offset"}, {}, {"--window=0"}, {"--depth=3", "--delta-base-offset"}} {
 			args := append([]string{"pack-objects", "-q", "--stdout", "--revs", "--all", "--no-reuse-delta"}, flags...)
@@ -89,7 +89,7 @@ func TestAgainstGit(t *testing.T) {
 			if p.Len() != len(objects) || p.Outside() != 0 {
 				t.Errorf("%s %v: %d objects of %d, %d outside", format, flags, p.Len(), len(objects), p.Outside())
 			}
-			for _, hex := range objects {
+			for n, hex := range objects {
 				id, _ := pack.ParseID(hex)
 				i, ok := p.Find(id)
 				if !ok {
@@ -102,6 +102,9 @@ func TestAgainstGit(t *testing.T) {
 				if kind == pack.Blob && !bytes.Equal(blobs[i], content) {
 					t.Errorf("%s: the pass saw another blob", hex)
 				}
+				if n%9 > 0 {
+					continue // its id says as much
+				}
 				if want := git(t, dir, nil, "cat-file", kind.String(), hex); !bytes.Equal(want, content) {
 					t.Fatalf("%s %s: other content than git's", kind, hex)
 				}
@@ -113,7 +116,7 @@ func TestAgainstGit(t *testing.T) {
 // A thin pack has objects that nothing here can tell of, and says how many.
 func TestThin(t *testing.T) {
 	t.Parallel()
-	dir := history(t, "sha1")
+	dir := history(t, "sha1", 30)
 	data := git(t, dir, []byte("main\n^main~1\n"), "pack-objects", "-q", "--stdout", "--revs", "--thin", "--delta-base-offset")
 	p, _, err := open(data, false, pack.Limits{})
 	if err != nil {
@@ -131,7 +134,7 @@ func TestThin(t *testing.T) {
 // Whatever is cut, changed or appended is an error, and none is a panic.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
-	dir := history(t, "sha1")
+	dir := history(t, "sha1", 5)
 	data := git(t, dir, []byte("main\n^main~3\n"), "pack-objects", "-q", "--stdout", "--revs", "--delta-base-offset")
 	for n := range data {
 		if _, _, err := open(data[:n], false, pack.Limits{}); err == nil {
@@ -150,7 +153,7 @@ func TestDamaged(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	dir := history(t, "sha1")
+	dir := history(t, "sha1", 30)
 	data := git(t, dir, []byte("main\n"), "pack-objects", "-q", "--stdout", "--revs", "--delta-base-offset")
 	for _, c := range []struct {
 		limits pack.Limits
@@ -178,7 +181,7 @@ func BenchmarkOpen(b *testing.B) {
 	_, _ = rand.Read(noise)
 	var f forged
 	f.object(3, len(noise), nil, noise)
-	dir := history(b, "sha1")
+	dir := history(b, "sha1", 30)
 	for name, data := range map[string][]byte{
 		"noise":   f.bytes(),
 		"history": git(b, dir, nil, "pack-objects", "-q", "--stdout", "--revs", "--all", "--delta-base-offset"),

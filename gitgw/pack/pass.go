@@ -144,7 +144,7 @@ func (e *entry) header(t *tally, width int) error {
 		size |= uint64(b&0x7f) << shift
 		shift += 7
 	}
-	e.size = int64(size) //nolint:gosec // at most 60 bits
+	e.size = int64(size)
 	switch e.kind {
 	case Commit, Tree, Blob, Tag:
 		e.real = e.kind
@@ -190,7 +190,7 @@ func (x *exact) Read(b []byte) (int, error) {
 	if x.left -= int64(n); x.left < 0 {
 		return 0, errors.New("it is longer than its header says")
 	}
-	if err == io.EOF && x.left > 0 { //nolint:errorlint // as io.Reader has it
+	if err == io.EOF && x.left > 0 {
 		return n, errors.New("it is shorter than its header says")
 	}
 	return n, err

@@ -78,8 +78,9 @@ func atWord(re *syntax.Regexp) bool {
 		return true
 	case syntax.OpConcat, syntax.OpCapture:
 		return atWord(re.Sub[0])
+	default:
+		return false
 	}
-	return false
 }
 
 // longest is the most bytes that a match has, reach and more for no limit.
@@ -111,8 +112,9 @@ func longest(re *syntax.Regexp) int64 {
 			n = max(n, longest(sub))
 		}
 		return n
+	default:
+		return 0
 	}
-	return 0
 }
 
 // automaton finds many words in one pass, Aho and Corasick's way, with a table that

@@ -6,9 +6,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -121,9 +121,13 @@ func TestPasses(t *testing.T) {
 // corpus is source code of every sort that Go brings along.
 func corpus(tb testing.TB, most int) []byte {
 	tb.Helper()
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		tb.Fatal(err)
+	}
 	var buf bytes.Buffer
 	for _, dir := range []string{"net/http", "crypto/tls", "crypto/x509", "go/types", "cmd/go/internal/modload", "encoding/json", "os"} {
-		files, err := filepath.Glob(filepath.Join(runtime.GOROOT(), "src", dir, "*.go"))
+		files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(root)), "src", dir, "*.go"))
 		if err != nil {
 			tb.Fatal(err)
 		}
