@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -36,6 +37,7 @@ func (f *tellTale) RoundTrip(req *http.Request) (*http.Response, error) {
 	_, token, _ := req.BasicAuth()
 	f.mu.Lock()
 	f.seen[token] = true
+	behind := f.real
 	f.mu.Unlock()
 	basic := strings.TrimPrefix(req.Header.Get("Authorization"), "Basic ")
 	story := fmt.Sprintf("no %s or https://x-access-token:%s@github.com/ or https://u:%s@x/ or Authorization: Basic %s or %s or Bearer %s or %s",
@@ -98,9 +100,9 @@ func (f *tellTale) RoundTrip(req *http.Request) (*http.Response, error) {
 	case f.how == "no report" && push:
 		return report(story, pkt("\x01"+pkt("unpack ok\n")+pkt("hello "+story+"\n"))), nil
 	}
-	if f.real != "" && token != "" {
+	if behind != "" && token != "" {
 		req = req.Clone(req.Context())
-		req.SetBasicAuth("x-access-token", f.real)
+		req.SetBasicAuth("x-access-token", behind)
 	}
 	return f.next.RoundTrip(req)
 }
@@ -133,20 +135,26 @@ func TestForgeThatTells(t *testing.T) {
 					w.gateway.Limits.Retry = []time.Duration{time.Millisecond}
 				})
 				if format == "of no shape" {
-					var err error
-					if forge.real, err = w.hub.IssueToken(map[string]string{"contents": "write"}, "acme/app"); err != nil {
+					behind, err := w.hub.IssueToken(map[string]string{"contents": "write"}, "acme/app")
+					if err != nil {
 						t.Fatal(err)
 					}
-					w.staticToken = forge.real
+					forge.mu.Lock()
+					forge.real = behind
+					forge.mu.Unlock()
+					w.staticToken = behind
 				}
 				read, _ := w.caller.ReadToken(t.Context(), w.caller.Own)
 				r := w.gitIn(w.clone, []string{"GIT_TRACE_CURL=1", "GIT_TRACE_PACKET=1"}, "push", "origin", "main:feat")
 				if how != "progress" && how != "words" && how != "long word" && how != "option" && r.code == 0 {
 					t.Errorf("exit %d\n%s", r.code, r.out)
 				}
-				delete(forge.seen, "")
-				if how != "listing" && len(forge.seen) < 2 {
-					t.Fatalf("the forge has seen %d tokens", len(forge.seen))
+				forge.mu.Lock()
+				seen := maps.Clone(forge.seen)
+				forge.mu.Unlock()
+				delete(seen, "")
+				if how != "listing" && len(seen) < 2 {
+					t.Fatalf("the forge has seen %d tokens", len(seen))
 				}
 				w.mu.Lock()
 				audit, err := json.Marshal(w.records)
@@ -155,7 +163,7 @@ func TestForgeThatTells(t *testing.T) {
 					t.Fatalf("%s %v", audit, err)
 				}
 				for what, text := range map[string]string{"git's output": r.out, "the log": w.log.String(), "the audit": string(audit), "the question": approver.String()} {
-					for token := range forge.seen {
+					for token := range seen {
 						if what == "git's output" && token == read.Value() {
 							continue // its own, in its own configuration
 						}
