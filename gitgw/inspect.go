@@ -134,6 +134,12 @@ func (in *inspection) run(c Conditions) error {
 	}
 	// The verdicts may have other conditions by now.
 	c = in.p.asked.conditions
+	if wrong := in.p.admit(); wrong != "" {
+		return &contentError{reason: wrong}
+	}
+	if most := in.p.packLimit(); most > 0 && in.p.kept.size > most {
+		return &contentError{reason: packSizeError{most}.Error()}
+	}
 	if scan == nil && c.Secrets {
 		return errors.New("a rule for forced pushes looks for secrets, and the one for updates does not")
 	}

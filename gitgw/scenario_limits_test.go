@@ -83,3 +83,24 @@ func TestMaxRefs(t *testing.T) {
 	w.untouched()
 	w.git("push", "-q", "origin", "main:a", "main:b").want(t, 0)
 }
+
+// The limits of a rule that speaks of force pushes alone hold for those, although which
+// rule decides is known only when the pack is here.
+func TestLimitsOfForce(t *testing.T) {
+	t.Parallel()
+	for want, limit := range map[string]gitgw.Conditions{
+		"push is larger than 20 kB":                {MaxPack: 20_000},
+		"push names 2 refs, at most 1 are allowed": {MaxRefs: 1},
+	} {
+		w := newWorld(t, under(func(b *gitgw.RepoRules) { b.Rules[1].Conditions = limit }, "push **", "push ** force"))
+		w.commitBlob(40_000)
+		w.git("push", "origin", "main", "main:other").want(t, 0, "main -> main")
+		before := w.head("main")
+		w.commitBlob(40_000)
+		w.mustGit(w.clone, "reset", "-q", "--soft", "HEAD~2")
+		w.mustGit(w.clone, "commit", "-q", "-m", "instead")
+		w.git("push", "--force", "origin", "main", "main:third").want(t, 1, " ! [remote rejected] main -> main (Control Center policy: "+want+")")
+		w.wantRef("refs/heads/main", before)
+		w.wantRef("refs/heads/third", "")
+	}
+}
