@@ -202,8 +202,8 @@ const maxPlaces = 100
 
 // note adds a place of a blob: a path once, with the oldest commit.
 func (s *search) note(n int, at place) {
-	known, any := s.places[n]
-	if any && known == nil || slices.ContainsFunc(known, func(p place) bool { return p.path == at.path }) {
+	known, noted := s.places[n]
+	if noted && known == nil || slices.ContainsFunc(known, func(p place) bool { return p.path == at.path }) {
 		return
 	}
 	if s.places[n] = append(known, at); len(known) == maxPlaces {
