@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // maxChain is git's own limit for the length of a delta chain.
@@ -36,22 +37,17 @@ func (p *Pack) Object(i int) (Kind, []byte, error) {
 	}
 	// From the base, or the last object resolved if it lies on the way, to i.
 	var content []byte
-	n := len(chain) - 1
-	for k, j := range chain {
-		if j == p.last.at {
-			content, n = p.last.content, k-1
-			break
-		}
-	}
+	n, at := len(chain)-1, slices.Index(chain, p.last.at)
 	spare := 0
-	if content == nil {
+	if at < 0 {
 		if content, err = p.inflate(chain[n], &p.bufs[0]); err != nil {
 			return 0, nil, err
 		}
 		n--
 	} else {
-		p.bufs[0] = append(p.bufs[0][:0], content...)
-		content = p.bufs[0]
+		// Of no bytes it may be nil, and is there all the same.
+		p.bufs[0] = append(p.bufs[0][:0], p.last.content...)
+		content, n = p.bufs[0], at-1
 	}
 	for ; n >= 0; n-- {
 		delta, err := p.inflate(chain[n], &p.bufs[2])
@@ -72,9 +68,6 @@ func (p *Pack) Object(i int) (Kind, []byte, error) {
 func (p *Pack) chain(i int) ([]int, Kind, error) {
 	chain := []int{i}
 	for {
-		if err := p.spend(stepCost); err != nil {
-			return nil, 0, err
-		}
 		if p.entries[i].real == p.entries[i].kind {
 			return chain, p.entries[i].kind, nil
 		}
@@ -93,7 +86,7 @@ func (p *Pack) chain(i int) ([]int, Kind, error) {
 
 // base finds what a delta is against.
 func (p *Pack) base(i int) (int, error) {
-	if err := p.spend(stepWork); err != nil {
+	if err := p.spend(stepCost); err != nil {
 		return 0, err
 	}
 	e := &p.entries[i]
@@ -132,9 +125,6 @@ func (p *Pack) inflate(i int, into *[]byte) ([]byte, error) {
 	}
 	if e.size > p.limits.Object {
 		return nil, fmt.Errorf("%w: %d bytes", ErrLarge, e.size)
-	}
-	if err := p.spend(objectWork); err != nil {
-		return nil, err
 	}
 	if p.in.t == nil {
 		p.in.t = &tally{r: bufio.NewReaderSize(nil, 4<<10)}

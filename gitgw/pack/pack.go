@@ -56,13 +56,6 @@ type Limits struct {
 	Work int64
 }
 
-// What the smallest steps count as, in bytes inflated: a chain of deltas of a few bytes
-// each is no less work than a large object.
-const (
-	stepWork   = 64  // to find a base
-	objectWork = 512 // to begin a zlib stream
-)
-
 // The reasons for which a sound pack is not looked into.
 var (
 	ErrObjects = errors.New("too many objects to look into")
