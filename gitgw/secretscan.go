@@ -157,7 +157,7 @@ func (in *inspection) commits() ([]pack.ID, error) {
 		if err != nil {
 			return nil, err
 		}
-		queue := []pack.ID{start}
+		queue, queued := []pack.ID{start}, map[pack.ID]bool{}
 		for len(queue) > 0 {
 			id := queue[0]
 			queue = queue[1:]
@@ -178,7 +178,13 @@ func (in *inspection) commits() ([]pack.ID, error) {
 				return nil, err
 			}
 			list = append(list, id)
-			queue = append(queue, c.Parents...)
+			// A commit may name its parents a hundred thousand times.
+			for _, parent := range c.Parents {
+				if _, ok := in.pack.Find(parent); ok && !seen[parent] && !queued[parent] {
+					queued[parent] = true
+					queue = append(queue, parent)
+				}
+			}
 		}
 	}
 	return list, nil
