@@ -8,15 +8,21 @@
 //	GET  …/info/refs?service=git-receive-pack
 //	     the advertisement, made from upload-pack's with a read token: a push
 //	     that will be refused never causes a write token to exist
-//	POST …/git-receive-pack
+//	POST …/git-receive-pack, in the order of push.run and push.forward
 //	     ReadHead   commands, capabilities, shallow lines, push options
-//	     Rules      push, ask or deny for each ref; one refusal refuses all
-//	     Source     the host's own rules, where there are some: the stricter counts
-//	     Approver   for ask: the client waits and sees why
-//	     Minter     one token, one repository, contents:write
+//	     judge      Rules: push, ask or deny for each ref; one refusal refuses all
+//	     admit      how many refs, which push options
+//	     inspect    where a rule looks into the pack, it is kept in a file first: is it
+//	                forced, how large is it, secrets, protected paths
+//	     consult    Source, the host's own rules, where there are some: the stricter counts
+//	     approved   Approver, for ask: the client waits and sees why
+//	     mint       Minter: one token, one repository, contents:write
 //	     preflight  proves the token, since a stream cannot be replayed
-//	     relay      our own encoding of the head, then the pack as it comes
-//	     Revoke     always, even when the client or the forge has gone
+//	     relay      our own encoding of the head, then the pack, kept or as it comes
+//	     revoke     always, even when the client or the forge has gone
+//
+// ServeHTTP begins both; Git LFS, which asks before git pushes, goes from there to
+// Gateway.lfs, and is judged by the rules and the source for the ref that it names.
 //
 // # What keeps the decision true
 //

@@ -1,7 +1,7 @@
 // Package gitgateway makes the push gateway a part of Caddy: the handler
 // http.handlers.git_gateway with its Caddyfile directive, the namespaces
-// gitgw.minters (github_app, static, command) and gitgw.approvers (http, queue),
-// and the command `caddy git check`.
+// gitgw.minters (github_app, static, command), gitgw.approvers (http, queue) and
+// gitgw.rules (http), and the command `caddy git check`.
 //
 // It is glue. How a push is read, judged, refused and relayed is decided in
 // package gitgw, which knows neither Caddy nor sessions. Here a request becomes

@@ -23,8 +23,9 @@ var (
 )
 
 // Queue holds questions until somebody who listens answers them. It is in
-// memory only: a question lives as long as its push does. The zero value is not
-// usable; see [NewQueue].
+// memory only: a question lives as long as whoever asks waits, which may be longer
+// than its push does ([gitgw.Approvals]). The zero value is not usable; see
+// [NewQueue].
 type Queue struct {
 	most  int
 	grace time.Duration
