@@ -146,7 +146,10 @@ func (a *appliance) take(c *net.UnixConn) {
 	r.Wait()
 	_ = srv.Close()
 	_ = r.Pair.SOCKS.Close()
-	a.ended <- r.Hello
+	select {
+	case a.ended <- r.Hello:
+	default: // a benchmark has more runs than anybody counts
+	}
 }
 
 // will changes what it answers to hellos, and what to requests of later leases; nil
