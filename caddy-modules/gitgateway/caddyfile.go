@@ -205,7 +205,11 @@ func unmarshalRefRule(d *caddyfile.Dispenser) (RefRule, error) {
 		}
 		return wrap(d, checkLine("reason", rule.Reason))
 	})
-	return rule, err
+	if err != nil {
+		return rule, err
+	}
+	_, err = rule.compile(rule.From)
+	return rule, wrap(d, err)
 }
 
 func (h *Handler) unmarshalPrefix(d *caddyfile.Dispenser) error {

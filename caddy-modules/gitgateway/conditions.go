@@ -1,6 +1,7 @@
 package gitgateway
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -123,6 +124,10 @@ func protected(words []string) ([]gitgw.PathPattern, error) {
 func optionPatterns(words []string) ([]gitgw.OptionPattern, error) {
 	var list []gitgw.OptionPattern
 	for _, word := range words {
+		if word == "deny" {
+			// It would let an option of that name through, and the others beside it.
+			return nil, errors.New("options deny stands alone; what is not named is denied anyway")
+		}
 		p, err := gitgw.ParseOptionPattern(word)
 		if err != nil {
 			return nil, err

@@ -55,6 +55,10 @@ func TestConditionsRefused(t *testing.T) {
 		"options ci.skip\noptions deny":          "options that are let through",
 		"push main {\nprotect x\n}":              "want reason, max_refs, max_pack or secrets",
 		"push main {\nmax_refs 1\nmax_refs 1\n}": "given twice",
+		"options deny ci.skip":                   "stands alone",
+		"options ci.skip deny":                   "stands alone",
+		"deny main {\nsecrets deny\n}":           "whatever the push holds",
+		"deny main {\nmax_refs 1\n}":             "whatever the push holds",
 		"maxrefs 3":                              "want push, ask, deny, max_refs",
 	} {
 		if _, err := repoBlock(strings.Split(lines, "\n")...); err == nil || !strings.Contains(err.Error(), want) {

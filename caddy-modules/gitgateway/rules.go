@@ -1,6 +1,7 @@
 package gitgateway
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -144,6 +145,10 @@ func (r RefRule) compile(source string) (gitgw.RefRule, error) {
 		return gitgw.RefRule{}, err
 	}
 	rule.Reason = r.Reason
+	if rule.Kind == gitgw.Deny && r.Conditions != (Conditions{}) {
+		// Read as "deny only pushes with secrets", it would say what does not hold.
+		return gitgw.RefRule{}, errors.New("a deny refuses whatever the push holds; max_refs, max_pack and secrets belong to rules that let pushes through")
+	}
 	rule.Conditions, err = r.Conditions.compile()
 	return rule, err
 }
