@@ -18,6 +18,7 @@ func TestCaddy(t *testing.T) {
 	t.Run("tokens", func(t *testing.T) { testTokens(t, caddy) })
 	t.Run("killed push", func(t *testing.T) { testKilledPush(t, caddy) })
 	t.Run("renewed token", func(t *testing.T) { testRenewedToken(t, caddy) })
+	t.Run("large push", func(t *testing.T) { testLargePush(t, caddy) })
 	t.Run("terminate", func(t *testing.T) { testTerminate(t, caddy) })
 	t.Run("second appliance", func(t *testing.T) { testSecondAppliance(t, caddy) })
 	t.Run("host", func(t *testing.T) { testHost(t, caddy) })

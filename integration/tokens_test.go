@@ -177,6 +177,19 @@ func startLender(t *testing.T, run string) *lender {
 // startPush pushes a new commit through a session's proxy.
 func startPush(t *testing.T, forge *fakegithub.Server, proxy string) *exec.Cmd {
 	t.Helper()
+	cmd := newPush(t, forge, proxy, nil)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { killPush(cmd) })
+	return cmd
+}
+
+// newPush makes a clone with a commit of content, if there is any, and the command that
+// pushes it.
+func newPush(t *testing.T, forge *fakegithub.Server, proxy string, content []byte) *exec.Cmd {
+	t.Helper()
 	dir, err := forge.Dir("acme/app")
 	if err != nil {
 		t.Fatal(err)
@@ -190,18 +203,21 @@ func startPush(t *testing.T, forge *fakegithub.Server, proxy string) *exec.Cmd {
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Dir(clone), "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C"}
 		return cmd
 	}
-	for _, args := range [][]string{{"clone", "-q", dir, clone}, {"-C", clone, "commit", "-q", "--allow-empty", "-m", "x"}} {
+	do := func(args ...string) {
+		t.Helper()
 		if out, err := git(args...).CombinedOutput(); err != nil {
 			t.Fatalf("git %v: %v\n%s", args, err, out)
 		}
 	}
-	cmd := git("-C", clone, "push", "http://git.internal/github.com/acme/app.git", "HEAD:refs/heads/x")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	do("clone", "-q", dir, clone)
+	if content != nil {
+		if err := os.WriteFile(filepath.Join(clone, "content"), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		do("-C", clone, "add", "content")
 	}
-	t.Cleanup(func() { killPush(cmd) })
-	return cmd
+	do("-C", clone, "commit", "-q", "--allow-empty", "-m", "x")
+	return git("-C", clone, "push", "http://git.internal/github.com/acme/app.git", "HEAD:refs/heads/x")
 }
 
 // killPush ends git with all its parts: the one that speaks HTTP would send the
