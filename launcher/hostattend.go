@@ -51,7 +51,7 @@ func (h *hostRun) attend(p process, k *keeper, lent *lease.Lease) (sandbox.Statu
 	status, err := p.Wait()
 	status, err = h.verdict(status, stop.ended(), err, h.drain())
 	if err == nil {
-		h.report(lease.EventExit, map[string]any{"exitCode": status.ExitCode(), "signal": int(status.Signal)})
+		h.exited(status)
 	}
 	cancel()
 	kept.Wait()

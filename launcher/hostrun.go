@@ -268,6 +268,16 @@ func (h *hostRun) report(kind string, fields map[string]any) {
 	}
 }
 
+// exited reports how the command ended, and hears what the appliance has still to say.
+func (h *hostRun) exited(status sandbox.Status) {
+	if h.keeper != nil {
+		h.keeper.exited(lease.Event{
+			Time: time.Now(), Type: lease.EventExit,
+			Fields: map[string]any{"exitCode": status.ExitCode(), "signal": int(status.Signal)},
+		})
+	}
+}
+
 // clipped keeps a report small: what the command says may be long.
 func clipped(text string) string {
 	const limit = 1 << 10

@@ -39,16 +39,61 @@ type keeper struct {
 
 	mu   sync.Mutex
 	last *lease.Lease // the lease that lives, or lived last
+
+	heard chan struct{} // by exited: closed when the appliance has said everything
 }
 
 // report tells the appliance of the run, if there is one: whoever follows the session
 // over the control API sees it. That it does not arrive is no matter of the run.
 func (k *keeper) report(e lease.Event) {
-	k.mu.Lock()
-	l := k.last
-	k.mu.Unlock()
-	if l != nil {
+	if l := k.lease(); l != nil {
 		_ = l.Report(e)
+	}
+}
+
+// lastWords bounds the wait for what the appliance has still to say of a run.
+const lastWords = time.Second
+
+// exited reports that the command has ended, and waits until the appliance has said what
+// was refused to it: the report comes back behind that. keep must be reading.
+func (k *keeper) exited(e lease.Event) {
+	l := k.lease()
+	if l == nil {
+		return
+	}
+	heard := make(chan struct{})
+	k.mu.Lock()
+	k.heard = heard
+	k.mu.Unlock()
+	if l.Report(e) != nil {
+		return // the appliance is away, and says nothing either
+	}
+	timer := time.NewTimer(lastWords)
+	defer timer.Stop()
+	select {
+	case <-heard:
+	case <-l.Done():
+	case <-timer.C:
+	}
+}
+
+func (k *keeper) lease() *lease.Lease {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last
+}
+
+// hear takes an event of the appliance's.
+func (k *keeper) hear(e lease.Event) {
+	if e.Type != lease.EventExit {
+		k.event(e)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.heard != nil {
+		close(k.heard)
+		k.heard = nil
 	}
 }
 
@@ -77,7 +122,7 @@ func (k *keeper) keep(ctx context.Context, l *lease.Lease) {
 		k.hold(l)
 		stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 		for e := range l.Events() {
-			k.event(e)
+			k.hear(e)
 		}
 		stop()
 		<-l.Done()

@@ -142,6 +142,9 @@ func (a *appliance) take(c *net.UnixConn) {
 		a.mu.Lock()
 		a.told = append(a.told, e)
 		a.mu.Unlock()
+		if e.Type == lease.EventExit {
+			_ = r.Send(e)
+		}
 	}
 	r.Wait()
 	_ = srv.Close()

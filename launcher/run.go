@@ -167,7 +167,7 @@ func (l *launch) attend(p *sandbox.Process, k *keeper, lent *lease.Lease) (int, 
 	l.looking.close(l.say)
 	changes := p.Facts().Inspect()
 	if err == nil {
-		k.report(lease.Event{Type: lease.EventExit, Fields: map[string]any{"exitCode": status.ExitCode(), "signal": int(status.Signal)}})
+		k.exited(lease.Event{Type: lease.EventExit, Fields: map[string]any{"exitCode": status.ExitCode(), "signal": int(status.Signal)}})
 	}
 	cancel()
 	kept.Wait()

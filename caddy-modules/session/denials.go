@@ -103,6 +103,18 @@ func (d *denials) say(known *denial, count uint64) {
 	d.report(fields)
 }
 
+// flush reports what is counted so far.
+func (d *denials) flush() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, known := range d.open {
+		if known.more > 0 {
+			d.say(known, known.more)
+			known.more = 0
+		}
+	}
+}
+
 // close reports what is still counted. It may be called again.
 func (d *denials) close() {
 	d.mu.Lock()

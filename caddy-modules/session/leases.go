@@ -88,7 +88,7 @@ func (r *Registry) lease(c *net.UnixConn) {
 		defer close(told)
 		// The last word has no place in the queue, where it could get lost: the
 		// launcher obeys it.
-		if s.events.each(nil, sendAllBut(append(lease.Reported(), lease.EventSessionClose), req)) == nil {
+		if s.events.each(nil, sendAllBut(notSentBack(), req)) == nil {
 			_ = req.Send(s.last)
 		}
 	}()
@@ -97,6 +97,9 @@ func (r *Registry) lease(c *net.UnixConn) {
 		defer close(reported)
 		for e := range req.Reports() {
 			e.Session = spec.ID
+			if e.Type == lease.EventExit {
+				s.lastWords()
+			}
 			r.Publish(e)
 		}
 	}()
@@ -114,8 +117,25 @@ func (r *Registry) lease(c *net.UnixConn) {
 	<-told
 }
 
-// sendAllBut sends events of all kinds but some: what the launcher reported itself,
-// and session_close, which may also be that of an earlier session with the id.
+// lastFor bounds the wait, at the end of a command, for the records of its pushes.
+const lastFor = 250 * time.Millisecond
+
+// lastWords has everything reported that was refused to a command which has ended. Its
+// exit goes back to the launcher behind that: who has heard it has heard all.
+func (s *session) lastWords() {
+	s.work.rest(lastFor)
+	s.denials.flush()
+}
+
+// notSentBack are the kinds of events that a launcher is not sent: what it reported
+// itself, but for exit, and session_close, which may also be that of an earlier session
+// with the id.
+func notSentBack() []string {
+	kinds := slices.DeleteFunc(lease.Reported(), func(kind string) bool { return kind == lease.EventExit })
+	return append(kinds, lease.EventSessionClose)
+}
+
+// sendAllBut sends events of all kinds but some.
 func sendAllBut(kinds []string, req *lease.Request) func(lease.Event) error {
 	return func(e lease.Event) error {
 		if slices.Contains(kinds, e.Type) {

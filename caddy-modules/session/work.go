@@ -15,6 +15,7 @@ type work struct {
 	mu      sync.Mutex
 	running int
 	idle    chan struct{} // made by who waits, closed when nothing runs
+	pause   chan struct{} // the same, of those after whom more may begin
 }
 
 // begin counts one more, until finished is called, which may be called again. ok
@@ -33,8 +34,35 @@ func (w *work) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running--
-	if w.running == 0 && w.idle != nil {
+	if w.running > 0 {
+		return
+	}
+	if w.idle != nil {
 		close(w.idle)
+	}
+	if w.pause != nil {
+		close(w.pause)
+		w.pause = nil
+	}
+}
+
+// rest waits until nothing runs for a moment, or the limit. It ends nothing.
+func (w *work) rest(limit time.Duration) {
+	w.mu.Lock()
+	if w.running == 0 {
+		w.mu.Unlock()
+		return
+	}
+	if w.pause == nil {
+		w.pause = make(chan struct{})
+	}
+	pause := w.pause
+	w.mu.Unlock()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-pause:
+	case <-timer.C:
 	}
 }
 

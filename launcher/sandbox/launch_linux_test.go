@@ -102,6 +102,11 @@ func takeLeases(b *testing.B, path string) {
 					return
 				}
 				if r.Reply(lease.Answer{OK: true, Session: lease.Info{ID: r.Hello.Spec.ID}, Born: "b"}) == nil {
+					for e := range r.Reports() {
+						if e.Type == lease.EventExit {
+							_ = r.Send(e) // as the appliance does
+						}
+					}
 					r.Wait()
 				}
 				_ = r.Close()
