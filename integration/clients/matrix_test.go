@@ -21,7 +21,7 @@ const (
 type client struct {
 	name  string
 	needs []string // see missing
-	files func(*testing.T, *world)
+	files func(*testing.T, *place)
 	env   []string
 	binds []string
 
@@ -140,10 +140,10 @@ apt-get -q update && apt-cache policy tiny`, want: "1.0.0", denied: code,
 	}
 }
 
-func cargoProject(t *testing.T, w *world) {
+func cargoProject(t *testing.T, w *place) {
 	t.Helper()
 	for _, dir := range []string{"cargo/.cargo", "cargo/src"} {
-		if err := os.MkdirAll(filepath.Join(w.tree, dir), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(w.Tree, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -152,23 +152,23 @@ func cargoProject(t *testing.T, w *world) {
 	w.write(t, "cargo/src/lib.rs", "")
 }
 
-func javaProject(t *testing.T, w *world) {
+func javaProject(t *testing.T, w *place) {
 	t.Helper()
 	w.write(t, "Fetch.java", `public class Fetch { public static void main(String[] a) throws Exception {
 	try (var in = new java.net.URL(a[0]).openStream()) { System.out.write(in.readAllBytes()); System.out.flush(); } } }`)
 	cmd := exec.Command("keytool", "-importcert", "-noprompt", "-storetype", "PKCS12", "-storepass", "changeit", "-alias", "origins", "-file", "ca.pem", "-keystore", "trust.p12")
-	cmd.Dir = w.tree
+	cmd.Dir = w.Tree
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("keytool: %v\n%s", err, out)
 	}
 }
 
 // copySelf puts the test binary into the worktree.
-func copySelf(t *testing.T, w *world) {
+func copySelf(t *testing.T, w *place) {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/exe")
 	if err == nil {
-		err = os.WriteFile(filepath.Join(w.tree, "self"), data, 0o755)
+		err = os.WriteFile(filepath.Join(w.Tree, "self"), data, 0o755)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func copySelf(t *testing.T, w *world) {
 }
 
 // try runs the client at both hosts.
-func (c client) try(t *testing.T, w *world) {
+func (c client) try(t *testing.T, w *place) {
 	t.Helper()
 	if c.files != nil {
 		c.files(t, w)

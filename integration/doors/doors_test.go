@@ -16,6 +16,7 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 
 	"postern/integration/netlab"
+	"postern/integration/world"
 )
 
 // bare is git without the run's configuration, as a program that sets its own does it;
@@ -32,10 +33,10 @@ const (
 // TestDoors is every door. The launcher runs here, as a user starts it.
 func TestDoors(t *testing.T) {
 	if netlab.Inside() {
-		serveWorld(t, os.Getenv(worldEnv))
+		serveWorld(t, world.Dir())
 		return
 	}
-	w := newWorld(t, binaries(t))
+	w := newWorld(t)
 	for _, d := range []struct {
 		name, script string
 		code         int
@@ -102,12 +103,12 @@ func TestDoors(t *testing.T) {
 	})
 	t.Run("LFS", func(t *testing.T) { lfs(t, w) })
 	t.Run("H37 libraries", func(t *testing.T) { libraries(t, w) })
-	w.end(t)
+	w.End(t)
 }
 
 // libraries push straight to the forge, since none of them knows pushInsteadOf, and then
 // to the gateway's own address.
-func libraries(t *testing.T, w *world) {
+func libraries(t *testing.T, w *place) {
 	t.Helper()
 	before := w.refs(t, "app")
 	self := copyOf(t, w, os.Args[0], "client")
@@ -140,7 +141,7 @@ git.push({ fs, http, dir: ".", url: "https://github.com/acme/app.git", ref: "mai
 		if look.Run() != nil {
 			t.Skip("SKIPPED, NOT PASSED: no node with isomorphic-git (make clients installs it)")
 		}
-		put(t, filepath.Join(w.tree, "push.js"), []byte(js))
+		put(t, filepath.Join(w.Tree, "push.js"), []byte(js))
 		out, code := w.run(t, "CURL_CA_BUNDLE=$SSL_CERT_FILE NODE_PATH="+modules+" exec node push.js", modules)
 		if code != 1 || !strings.Contains(out, "403") {
 			t.Errorf("exit %d: %s", code, out)
@@ -155,13 +156,13 @@ git.push({ fs, http, dir: ".", url: "https://github.com/acme/app.git", ref: "mai
 }
 
 // copyOf puts a program into the worktree, where a run finds it.
-func copyOf(t *testing.T, w *world, program, name string) string {
+func copyOf(t *testing.T, w *place, program, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(w.tree, name)
+	path := filepath.Join(w.Tree, name)
 	if err := os.WriteFile(path, data, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -189,20 +190,20 @@ func goGit(url, spec string) int {
 
 // lfs uploads an object from inside a run, to a ref that may be pushed and to one that
 // may not.
-func lfs(t *testing.T, w *world) {
+func lfs(t *testing.T, w *place) {
 	t.Helper()
 	if _, err := exec.LookPath("git-lfs"); err != nil {
 		t.Skip("SKIPPED, NOT PASSED: git-lfs is not installed")
 	}
-	w.git(t, w.tree, "switch", "-q", "-c", "media")
-	w.git(t, w.tree, "lfs", "install", "--local", "--skip-repo")
-	w.git(t, w.tree, "lfs", "track", "*.bin")
-	put(t, filepath.Join(w.tree, "a.bin"), []byte("a large object\n"))
-	w.git(t, w.tree, "add", ".gitattributes", "a.bin")
-	w.git(t, w.tree, "commit", "-q", "-m", "media")
-	defer w.git(t, w.tree, "switch", "-q", "main")
+	w.git(t, w.Tree, "switch", "-q", "-c", "media")
+	w.git(t, w.Tree, "lfs", "install", "--local", "--skip-repo")
+	w.git(t, w.Tree, "lfs", "track", "*.bin")
+	put(t, filepath.Join(w.Tree, "a.bin"), []byte("a large object\n"))
+	w.git(t, w.Tree, "add", ".gitattributes", "a.bin")
+	w.git(t, w.Tree, "commit", "-q", "-m", "media")
+	defer w.git(t, w.Tree, "switch", "-q", "main")
 	kept := func() int {
-		names, _ := filepath.Glob(filepath.Join(w.dir, "forge", "lfs", "*"))
+		names, _ := filepath.Glob(filepath.Join(w.Dir, "forge", "lfs", "*"))
 		return len(names)
 	}
 	push := func(ref string) (string, int) {

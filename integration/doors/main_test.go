@@ -17,21 +17,14 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"postern/integration/fakegithub"
 	"postern/integration/netlab"
-)
-
-const (
-	binEnv   = "POSTERN_TEST_BIN"   // folder of the binaries under test
-	worldEnv = "POSTERN_TEST_WORLD" // folder that both sides share
-	ready    = "ready"              // a file there, by which the lab tells that it stands
+	"postern/integration/world"
 )
 
 // The test binary is the go-git client, too.
@@ -109,10 +102,9 @@ func serveWorld(t *testing.T, dir string) {
 		dns.SetDefault(func(string) netlab.Answer { return netlab.Addrs("93.184.216.34") })
 		key := filepath.Join(dir, "app.pem")
 		put(t, key, hub.KeyPEM())
-		put(t, filepath.Join(dir, "Caddyfile"), fmt.Appendf(nil, caddyfile, hub.URL(), hub.AppID(), key))
 		put(t, filepath.Join(dir, "ca.pem"), ca)
-		startAppliance(t, dir)
-		put(t, filepath.Join(dir, ready), nil)
+		world.Appliance(t, fmt.Sprintf(caddyfile, hub.URL(), hub.AppID(), key))
+		world.Ready(t)
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		// Whatever was tried: write tokens were the gateway's alone, and are dead.
 		for _, token := range hub.Tokens() {
@@ -177,59 +169,4 @@ func serveForge(t *testing.T, hub http.Handler) (ca []byte) {
 		serving.Wait()
 	})
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-func startAppliance(t *testing.T, dir string) {
-	t.Helper()
-	log, err := os.Create(filepath.Join(dir, "caddy.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = log.Close() }()
-	cmd := exec.Command(filepath.Join(os.Getenv(binEnv), "caddy"), "run", "--adapter", "caddyfile", "--config", filepath.Join(dir, "Caddyfile"))
-	cmd.Env = append(os.Environ(), "POSTERN_RUN="+filepath.Join(dir, "r"), "HOME="+dir)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		<-done
-	})
-	for range 600 {
-		c, err := net.Dial("unix", filepath.Join(dir, "r", "lease.sock"))
-		if err == nil {
-			_ = c.Close()
-			return
-		}
-		select {
-		case <-done:
-			text, _ := os.ReadFile(log.Name())
-			t.Fatalf("the appliance ended:\n%s", text)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-	t.Fatal("the appliance does not answer")
-}
-
-// binaries builds what is under test, as it is shipped, and says where it is.
-func binaries(t *testing.T) string {
-	t.Helper()
-	if dir := os.Getenv(binEnv); dir != "" {
-		return dir
-	}
-	dir := t.TempDir()
-	for name, pkg := range map[string]string{"caddy": "postern/caddy-modules/caddy", "postern": "postern/launcher"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("go build %s: %v\n%s", pkg, err, out)
-		}
-	}
-	return dir
 }
