@@ -92,6 +92,10 @@ func TestDecideForce(t *testing.T) {
 		{[]string{"deny x"}, "update", ForcedUnknown, Deny, false},
 		{[]string{"deny x"}, "update", ForcedYes, Deny, false},
 		{[]string{"push x force"}, "update", ForcedUnknown, Deny, false},
+		{[]string{"push x force"}, "update", ForcedYes, Deny, false},
+		{[]string{"push x force"}, "force", ForcedUnknown, Deny, false},
+		{[]string{"push x create update force"}, "force", ForcedUnknown, Allow, false},
+		{[]string{"push x"}, "force", ForcedUnknown, Deny, false},
 		{[]string{"push x create update force", "deny x force"}, "update", ForcedUnknown, Allow, true},
 		{[]string{"push x create update force", "deny x force"}, "update", ForcedYes, Deny, false},
 	} {

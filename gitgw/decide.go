@@ -45,20 +45,31 @@ type match struct {
 //
 // An update of which it is not known whether it is forced gets the verdict of one
 // that is not, with NeedsForced where that matters.
+//
+// A forced push of a branch is an update first: what kind it is shows in its pack, and
+// nothing is looked into that is refused as it begins. So a rule for force alone lets
+// nothing through, whoever asks.
 func (r *Rules) Decide(repo Repo, u Update) Verdict {
-	switch {
-	case u.Action != ActionUpdate || u.Forced == ForcedNo:
+	known := u.Action == ActionForce || u.Action == ActionUpdate && u.Forced == ForcedYes
+	if !known && (u.Action != ActionUpdate || u.Forced == ForcedNo) {
 		return r.decide(repo, u)
-	case u.Forced == ForcedYes:
-		u.Action = ActionForce
-		return r.decide(repo, u)
-	}
-	plain := r.decide(repo, u)
-	if plain.Kind == Deny {
-		return plain
 	}
 	u.Action = ActionForce
 	forced := r.decide(repo, u)
+	if known && (forced.Kind == Deny || strings.HasPrefix(u.Ref, "refs/tags/")) {
+		return forced
+	}
+	u.Action = ActionUpdate
+	plain := r.decide(repo, u)
+	switch {
+	case plain.Kind == Deny:
+		if forced.Kind != Deny {
+			plain.Hint = "a forced push is an update first: a rule has to name both, as in: push main update force"
+		}
+		return plain
+	case known:
+		return forced
+	}
 	// Whoever is asked is told what it is. Otherwise it matters where another rule
 	// would decide, which may have other conditions; not every rule has a source.
 	plain.NeedsForced = forced.Kind != plain.Kind || plain.Kind == Ask || forced.Rule != plain.Rule || forced.Source != plain.Source ||

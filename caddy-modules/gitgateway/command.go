@@ -92,8 +92,8 @@ func check(ctx caddy.Context, w io.Writer, file string, config []byte, repoText,
 	if err := update.Action.UnmarshalText([]byte(actionText)); err != nil {
 		return 0, err
 	}
-	if strings.HasPrefix(ref, "refs/tags/") {
-		update.Forced = gitgw.ForcedYes
+	if strings.HasPrefix(ref, "refs/tags/") && update.Action == gitgw.ActionUpdate {
+		update.Forced = gitgw.ForcedYes // as a push's head says it
 	}
 	handlers, err := findHandlers(config)
 	if err != nil {

@@ -70,7 +70,7 @@ func TestCheckAsksTheRuleSource(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t, c.verdict)
-			gateway := strings.Replace(c.gateway, `["agent/**"]`, `["agent/**"], "actions": ["create", "force"]`, 1)
+			gateway := strings.Replace(c.gateway, `["agent/**"]`, `["agent/**"], "actions": ["create", "update", "force"]`, 1)
 			config := configWith(fmt.Sprintf(`, "rules": {"from": "http", "url": %q}%s`, h.address, gateway))
 			var out strings.Builder
 			status, err := check(caddyContext(t), &out, "Caddyfile", config, "github.com/acme/app", c.ref, c.action, gitgw.Caller{Session: "s1", Agent: "ada", Workspace: "w"})
