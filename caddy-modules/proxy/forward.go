@@ -166,6 +166,7 @@ func (x *exchange) broken(err error) bool {
 	f := x.f
 	sendErr := x.stopSending()
 	_, cut := f.usable(x.up.route)
+	f.watch.stage(farewell, func() { f.abort(CauseError) }) // expire is over, or never begins
 	_ = f.client.SetDeadline(time.Time{})
 	x.cause = CauseError
 	bad, ok := errors.AsType[*headError](errors.Join(err, sendErr))

@@ -18,6 +18,11 @@ type watch struct {
 	// last is when a byte moved.
 	last atomic.Int64
 
+	// acting is held while a stage's end is acted upon, and before mu. The next
+	// stage begins behind that: what it says to the client must not meet a
+	// deadline that the last one is about to set.
+	acting sync.Mutex
+
 	mu    sync.Mutex
 	timer *time.Timer
 	armed int64 // when timer fires
@@ -52,12 +57,15 @@ func (w *watch) stage(limit time.Duration, expire func()) {
 }
 
 // flowing starts a stage that ends when no byte has moved for idle, and after
-// total in any case. expire is told which: CauseIdle or CauseTotal.
+// total in any case. expire is told which: CauseIdle or CauseTotal. No expire may
+// start a stage itself.
 func (w *watch) flowing(idle, total time.Duration, expire func(Cause)) {
 	w.set(total, idle, nil, expire)
 }
 
 func (w *watch) set(limit, idle time.Duration, expire func(), flow func(Cause)) {
+	w.acting.Lock()
+	defer w.acting.Unlock()
 	now := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,6 +91,8 @@ func (w *watch) endsAt() int64 {
 }
 
 func (w *watch) fire() {
+	w.acting.Lock()
+	defer w.acting.Unlock()
 	w.mu.Lock()
 	if w.done {
 		w.mu.Unlock()

@@ -185,3 +185,24 @@ func TestLimits(t *testing.T) {
 		t.Errorf("%+v", huge)
 	}
 }
+
+// TestStagesDoNotMeet: what ends a stage is over before the next one begins, or it
+// would set its deadline on what that one writes.
+func TestStagesDoNotMeet(t *testing.T) {
+	var w watch
+	expiring, release, began := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	w.begin(time.Millisecond, func() { close(expiring); <-release })
+	defer w.stop()
+	<-expiring
+	go func() {
+		w.stage(time.Hour, func() {})
+		close(began)
+	}()
+	select {
+	case <-began:
+		t.Error("the next stage began while the last was being ended")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(release)
+	<-began
+}
