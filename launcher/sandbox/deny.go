@@ -173,21 +173,27 @@ func (f *Facts) search(root *Root, p *Profile, globs *globSet) (findings, error)
 	return found, nil
 }
 
-// names lists what is protected by name in a root, and what globs match.
+// names finds the protected names in a root the run may write, down to scanDepth, and
+// git directories, sockets and what the patterns match at any depth; in a runner's state
+// directory, what stays protected there. What it cannot read it reports as an error: a name
+// that may be there and is not protected would be a quietly weaker run. Folders of other
+// users are left out: the run cannot read them either, and cannot change that.
 func (r *Root) names(f *Facts, globs *globSet) (findings, error) {
 	home := f.Home
 	if len(f.homes) > 0 {
 		home = f.homes[0]
 	}
-	switch {
-	case r.store:
+	if r.store || !r.Dir {
 		return findings{}, nil
-	case !r.Dir:
-		return findings{}, nil
-	case r.State:
-		return scanState(r.Path, home, f.GitDir, globs)
 	}
-	return scan(r.Path, home, f.GitDir, globs)
+	w := newWalk(r.Path, home, f.GitDir, globs)
+	w.cache = f.walked[r.Path]
+	found, err := w.run(place{path: r.Path, depth: 1, names: !r.State, state: r.State})
+	if f.walked == nil {
+		f.walked = map[string]*walkCache{}
+	}
+	f.walked[r.Path] = w.after
+	return found, err
 }
 
 // itself is what of a root's own path globs match: that it was bound does not show it.

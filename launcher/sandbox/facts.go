@@ -57,6 +57,9 @@ type Facts struct {
 	patterns []string
 	globs    *globSet
 
+	// walked are the notes of the walks through the roots.
+	walked map[string]*walkCache
+
 	// aliased are denials of files that have further names (hard links).
 	aliased []Denial
 

@@ -39,20 +39,6 @@ const (
 	maxPath  = 3500
 )
 
-// scan finds the protected names in a folder the run may write, down to scanDepth, and
-// git directories, sockets and what the patterns match at any depth. What it cannot read
-// it reports as an error: a name that may be there and is not protected would be a
-// quietly weaker run. Folders of other users are left out: the run cannot read them
-// either, and cannot change that.
-func scan(root, home, notes string, globs *globSet) (findings, error) {
-	return newWalk(root, home, notes, globs).run(place{path: root, depth: 1, names: true})
-}
-
-// scanState finds what stays protected inside a runner's state directory.
-func scanState(root, home, notes string, globs *globSet) (findings, error) {
-	return newWalk(root, home, notes, globs).run(place{path: root, depth: 1, state: true})
-}
-
 // scanner is what one worker of a walk has found.
 type scanner struct {
 	findings
@@ -67,7 +53,9 @@ type scanner struct {
 	subs  []string
 	count int
 
-	missed  int // directories that were not as noted
+	missed  int          // directories that were not as noted
+	taken   int          // directories that were noted
+	listed  []*cacheNode // what stands for notes that were not right
 	devices map[uint64]bool
 }
 

@@ -23,6 +23,8 @@ type walk struct {
 
 	cache     *walkCache
 	cacheFile string
+	given     bool       // they are those of an earlier walk of this run
+	after     *walkCache // what a later walk of this run may go by, or nil
 	top       *cacheNode // of the notes that are taken
 	began     time.Time
 	small     bool          // take notes of small folders as well

@@ -10,33 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// In a large folder nearly every directory holds nothing of interest and is as it was at
-// the last start. A walk that met many notes those in the run directory, with what tells
-// that a directory has not changed: its inode and its time of change, which no program
-// can set. The next walk asks for that, instead of for the names, and goes on to the
-// folders below. One where something was found is always listed, and so is one that is
-// other than noted in any way.
-//
-// The notes are believed for the same reason as the sockets beside them: the run directory
-// is the user's alone, and no run is shown it.
-type walkCache struct{ recs []cacheRec }
-
 // noRec is the place of a directory without a note.
 const noRec = -1
-
-// cacheRec is one directory in which nothing was found, or (without inode) one that is
-// only the way to others.
-type cacheRec struct {
-	dev, ino    uint64
-	sec, nsec   int64
-	context     uint32
-	name        string
-	first, many uint32 // the folders below, by name
-}
 
 const (
 	cachePattern = ".walk-*"
@@ -44,6 +24,10 @@ const (
 	// cacheFrom is from how many names on notes are taken: smaller folders are listed in
 	// no time.
 	cacheFrom = 20_000
+
+	// cacheAgain is for how many directories that were other than noted, and could be
+	// noted now, it is worth writing the notes again: these, and one of so many.
+	cacheAgain, cacheAgainOf = 32, 128
 
 	// cacheFiles is how many folders have notes at a time, and cacheSize bounds each.
 	cacheFiles = 8
@@ -54,10 +38,13 @@ const (
 	settled = 2 * time.Second
 )
 
-// cacheNode is one directory of a walk that takes notes.
+// cacheNode is one directory of a walk that takes notes: one that was listed, or one whose
+// note of an earlier walk stands for it.
 type cacheNode struct {
 	cacheRec
+	name     string
 	children []*cacheNode
+	rec      int32 // the earlier note, or noRec
 }
 
 // context packs what, beside its names, a directory is judged by.
@@ -76,7 +63,7 @@ func (at *place) context() uint32 {
 func (w *walk) cacheName(from place) string {
 	h := fnv.New128a()
 	put := func(text string) { _, _ = h.Write(append([]byte(text), 0)) }
-	put("postern walk 1")
+	put("postern walk 2")
 	put(w.root)
 	put(strconv.Itoa(int(from.context())))
 	put(strconv.Itoa(scanDepth))
@@ -95,7 +82,8 @@ func (w *walk) cacheName(from place) string {
 	return filepath.Join(w.dir, strings.TrimSuffix(cachePattern, "*")+strconv.FormatUint(binary.BigEndian.Uint64(h.Sum(nil)), 36)+strconv.FormatUint(binary.BigEndian.Uint64(h.Sum(nil)[8:]), 36))
 }
 
-// openCache reads the notes of a walk. Without any it takes some.
+// openCache reads the notes of a walk, unless it was given those of an earlier one.
+// Without any it takes some.
 func (w *walk) openCache(from *place) {
 	from.rec = noRec
 	if w.dir == "" {
@@ -103,33 +91,54 @@ func (w *walk) openCache(from *place) {
 	}
 	w.cacheFile = w.cacheName(*from)
 	w.began = time.Now().Add(w.later)
-	if data, err := os.ReadFile(w.cacheFile); err == nil {
-		if w.cache = decodeCache(data); w.cache != nil {
-			from.rec = 0
-			return
+	if w.cache == nil {
+		if data, err := os.ReadFile(w.cacheFile); err == nil {
+			w.cache = decodeCache(data)
 		}
+	} else {
+		w.given = true
 	}
-	from.node = &cacheNode{}
+	if w.cache != nil {
+		from.rec = 0
+		return
+	}
+	from.node = &cacheNode{rec: noRec}
 	w.top = from.node
 }
 
-// closeCache writes the notes of a walk that took some, and removes those that too much
-// has changed for: the next walk takes new ones.
+// closeCache writes the notes of a walk that took some. Those of an earlier walk are
+// written again where enough of them can be put right.
 func (w *walk) closeCache() {
+	w.after = w.cache
 	switch {
+	case w.given:
+		return
 	case w.cache != nil:
-		missed := 0
+		taken, listed := 0, map[int32]*cacheNode{}
 		for _, s := range w.workers {
-			missed += s.missed
+			taken += s.taken
+			for _, n := range s.listed {
+				listed[n.rec] = n
+			}
 		}
-		if missed > 500+len(w.cache.recs)/10 {
-			_ = os.Remove(w.cacheFile)
+		if taken < w.cacheAgain() {
+			return
 		}
-	case w.top != nil && w.entries.Load() >= int64(w.cacheFrom()):
-		if data := encodeCache(w.top); len(data) <= cacheSize {
-			w.writeCache(data)
-		}
+		w.top = w.cache.tree(0, listed)
+	case w.top == nil || w.entries.Load() < int64(w.cacheFrom()):
+		return
 	}
+	if data := encodeCache(w.top); len(data) <= cacheSize {
+		w.writeCache(data)
+		w.after = decodeCache(data)
+	}
+}
+
+func (w *walk) cacheAgain() int {
+	if w.small {
+		return 1
+	}
+	return cacheAgain + int(w.cache.count)/cacheAgainOf
 }
 
 func (w *walk) cacheFrom() int {
@@ -174,64 +183,79 @@ func (s *scanner) known(at *place) bool {
 	if c == nil || at.rec == noRec {
 		return false
 	}
-	r := &c.recs[at.rec]
-	if r.ino == 0 || r.context != at.context() {
+	r := c.rec(uint32(at.rec)) //nolint:gosec // positive
+	if r.ino == 0 || r.context != at.context() || !s.unchanged(at, &r) {
 		s.missed++
-		return false
-	}
-	if r.many == 0 {
-		if !r.is(unix.AT_FDCWD, at.path, unix.AT_SYMLINK_NOFOLLOW) {
-			s.missed++
-			return false
+		if !s.walk.given {
+			at.node = &cacheNode{rec: at.rec}
+			s.listed = append(s.listed, at.node)
 		}
-		s.count++
-		return true
-	}
-	fd, err := unix.Open(at.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		s.missed++
-		return false
-	}
-	defer unix.Close(fd)
-	if !r.is(fd, "", unix.AT_EMPTY_PATH) {
-		s.missed++
 		return false
 	}
 	s.count++
+	return true
+}
+
+// unchanged goes on below a directory if it is the one of a note.
+func (s *scanner) unchanged(at *place, r *cacheRec) bool {
+	if r.many == 0 {
+		path, err := unix.BytePtrFromString(at.path)
+		return err == nil && r.is(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	fd, err := unix.Open(at.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var none byte
+	if !r.is(fd, &none, unix.AT_EMPTY_PATH) {
+		return false
+	}
+	c := s.walk.cache
 	for i := r.first; i < r.first+r.many; i++ {
-		child := &c.recs[i]
-		next := s.below(at, child.name, false)
-		if child.many == 0 && child.ino != 0 && child.context == next.context() && next.depth <= maxDepth && len(at.path)+len(child.name) < maxPath &&
-			child.is(fd, child.name, unix.AT_SYMLINK_NOFOLLOW) {
+		child, name := c.rec(i), c.name(i)
+		next := s.below(at, name, false)
+		if child.many == 0 && child.ino != 0 && child.context == next.context() && next.depth <= maxDepth && len(at.path)+len(name) < maxPath &&
+			child.is(fd, unsafe.StringData(name), unix.AT_SYMLINK_NOFOLLOW) { //nolint:gosec // a zero byte follows it
 			s.count++
 			continue
 		}
-		next.path = at.path + "/" + child.name
+		next.path = at.path + "/" + name
 		next.rec = int32(i) //nolint:gosec // bounded when it is read
 		s.dirs = append(s.dirs, next)
 	}
 	return true
 }
 
-// is reports whether a directory is the one that was noted, and unchanged.
-func (r *cacheRec) is(fd int, name string, flags int) bool {
-	var st unix.Stat_t
-	return unix.Fstatat(fd, name, &st, flags) == nil && st.Ino == r.ino && st.Dev == r.dev &&
-		st.Ctim.Sec == r.sec && st.Ctim.Nsec == r.nsec && st.Mode&unix.S_IFMT == unix.S_IFDIR
+// is reports whether a directory is the one that was noted, and unchanged. name ends with
+// a zero byte.
+//
+// The system call is a raw one: it takes about a microsecond, of what is in memory as a
+// rule, and to tell Go's scheduler of it takes as long again, for the scheduler gives the
+// processor to another thread, which has nothing to do.
+func (r *cacheRec) is(fd int, name *byte, flags int) bool {
+	const mask = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_CTIME
+	var st unix.Statx_t
+	_, _, errno := unix.RawSyscall6(unix.SYS_STATX, uintptr(fd), uintptr(unsafe.Pointer(name)), uintptr(flags|unix.AT_NO_AUTOMOUNT), mask, uintptr(unsafe.Pointer(&st)), 0) //nolint:gosec // as package unix does it
+	return errno == 0 && st.Mask&mask == mask && st.Ino == r.ino && unix.Mkdev(st.Dev_major, st.Dev_minor) == r.dev &&
+		st.Ctime.Sec == r.sec && st.Ctime.Nsec == r.nsec && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
 // noted is the note of a folder of at, or where one is to be taken.
 func (s *scanner) noted(at *place, name string) (rec int32, node *cacheNode) {
+	rec = noRec
 	if c := s.walk.cache; c != nil && at.rec != noRec {
-		r := &c.recs[at.rec]
-		children := c.recs[r.first : r.first+r.many]
-		if i, ok := slices.BinarySearchFunc(children, name, func(r cacheRec, name string) int { return strings.Compare(r.name, name) }); ok {
-			return int32(r.first) + int32(i), nil //nolint:gosec // as above
+		if i, ok := c.find(c.rec(uint32(at.rec)), name); ok { //nolint:gosec // positive
+			rec = int32(i) //nolint:gosec // bounded when it is read
 		}
 	}
-	if at.node != nil {
-		node = &cacheNode{cacheRec: cacheRec{name: name}}
-		at.node.children = append(at.node.children, node)
+	if at.node == nil {
+		return rec, nil
+	}
+	node = &cacheNode{name: name, rec: rec}
+	at.node.children = append(at.node.children, node)
+	if rec != noRec {
+		return rec, nil
 	}
 	return noRec, node
 }
@@ -242,7 +266,8 @@ func (s *scanner) take(at *place, st *folderStat) {
 		return
 	}
 	r := &at.node.cacheRec
-	r.dev, r.ino, r.sec, r.nsec, r.context = st.dev, st.ino, st.sec, st.nsec, at.context()
+	r.dev, r.ino, r.sec, r.nsec, r.context = st.dev, st.ino, st.sec, uint32(st.nsec), at.context() //nolint:gosec // below a thousand million
+	s.taken++
 }
 
 // believed reports whether directories of a file system change their time whenever a

@@ -1,12 +1,14 @@
 package sandbox
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +25,25 @@ func notedWalk(tb testing.TB, root, notes string, globs *globSet, later time.Dur
 	found, err := w.run(place{path: root, depth: 1, names: true})
 	must(tb, err)
 	return found, w
+}
+
+// givenWalk walks by the notes of another walk of the same run.
+func givenWalk(tb testing.TB, of *walk, globs *globSet) findings {
+	tb.Helper()
+	w := newWalk(of.root, "", of.dir, globs)
+	w.cache, w.small, w.later = of.after, true, time.Minute
+	found, err := w.run(place{path: of.root, depth: 1, names: true})
+	must(tb, err)
+	if !w.given || w.after != of.after {
+		tb.Errorf("the walk did not go by the notes that it was given")
+	}
+	return found
+}
+
+func walkWithout(tb testing.TB, root string, globs *globSet) findings {
+	tb.Helper()
+	found, _ := notedWalk(tb, root, "", globs, 0)
+	return found
 }
 
 // Whatever happens to a folder between two walks, the second finds with its notes what
@@ -48,10 +69,10 @@ func TestNotesAreNeverWrong(t *testing.T) {
 	for i := range 30 {
 		must(t, os.MkdirAll(fmt.Sprintf("%s/p%d/q/r%d", root, i%5, i), 0o700))
 	}
-	hits := 0
-	for round := range 120 {
+	hits, again := 0, 0
+	change := func(times int) {
 		all := dirs()
-		for range 1 + random.IntN(4) {
+		for range times {
 			in := pick(all)
 			switch random.IntN(9) {
 			case 0, 1, 2:
@@ -73,21 +94,39 @@ func TestNotesAreNeverWrong(t *testing.T) {
 			_ = os.Chtimes(in, stamp, stamp)
 			all = dirs()
 		}
+	}
+	for round := range 120 {
+		change(1 + random.IntN(4))
 		got, w := notedWalk(t, root, notes, globs, time.Minute)
-		want, _ := notedWalk(t, root, "", globs, 0)
+		want := walkWithout(t, root, globs)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("seed %d, round %d: with notes\n%+v\nwithout\n%+v", seed, round, got, want)
 		}
 		if w.cache != nil {
-			for _, s := range w.workers {
-				hits += len(w.cache.recs) - s.missed
+			if w.after != w.cache {
+				again++
 			}
+			for _, s := range w.workers {
+				hits += int(w.cache.count) - s.missed
+			}
+		}
+		// The clock of a file system ticks; two changes in one tick are what settled is for.
+		time.Sleep(12 * time.Millisecond)
+		change(random.IntN(3))
+		// As at the end of a run, whatever has become of the file.
+		if round%5 == 0 {
+			write(t, w.cacheFile, "nonsense")
+		}
+		if got, want = givenWalk(t, w, globs), walkWithout(t, root, globs); !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed %d, round %d, at the end: with notes\n%+v\nwithout\n%+v", seed, round, got, want)
 		}
 		if round%7 == 0 { // as after many changes
 			_ = os.Remove(w.cacheFile)
 		}
-		// The clock of a file system ticks; two changes in one tick are what settled is for.
 		time.Sleep(12 * time.Millisecond)
+	}
+	if again < 20 {
+		t.Errorf("only %d times notes were put right: this test shows nothing", again)
 	}
 	if hits < 100 {
 		t.Errorf("only %d directories were as noted: this test shows nothing", hits)
@@ -108,6 +147,37 @@ func TestNotesOfFreshFolders(t *testing.T) {
 	_, _ = notedWalk(t, root, again, nil, time.Minute)
 	if _, w := notedWalk(t, root, again, nil, 0); w.workers[0].missed != 0 {
 		t.Errorf("%d of settled folders are not noted", w.workers[0].missed)
+	}
+}
+
+// What was not noted for having changed a moment before, or is other than noted, is noted
+// by the next walk: it is not listed by every one from then on.
+func TestNotesArePutRight(t *testing.T) {
+	root, notes := tempDir(t), tempDir(t)
+	for i := range 40 {
+		must(t, os.MkdirAll(fmt.Sprintf("%s/p%d/q/r", root, i), 0o700))
+	}
+	walk := func(later time.Duration) int {
+		_, w := notedWalk(t, root, notes, nil, later)
+		missed := 0
+		for _, s := range w.workers {
+			missed += s.missed
+		}
+		return missed
+	}
+	walk(0) // too early for all of them
+	if missed := walk(time.Hour); missed != 121 {
+		t.Errorf("%d directories are other than noted, want all 121", missed)
+	}
+	must(t, os.MkdirAll(root+"/p1/q/new/x", 0o700))
+	must(t, os.Rename(root+"/p2/q", root+"/p3/q2"))
+	must(t, os.RemoveAll(root+"/p4"))
+	write(t, root+"/p5/q/file", "")
+	if missed := walk(time.Hour); missed == 0 || missed > 20 {
+		t.Errorf("%d directories are other than noted, want those few that changed", missed)
+	}
+	if missed := walk(time.Hour); missed != 0 {
+		t.Errorf("%d directories are still other than noted", missed)
 	}
 }
 
@@ -150,7 +220,7 @@ func TestNotesAreKeptApart(t *testing.T) {
 }
 
 func FuzzDecodeCache(f *testing.F) {
-	top := &cacheNode{children: []*cacheNode{{cacheRec: cacheRec{dev: 1, ino: 2, sec: 3, nsec: 4, context: 5, name: "a"}}, {cacheRec: cacheRec{name: "b"}}}}
+	top := &cacheNode{children: []*cacheNode{{cacheRec: cacheRec{dev: 1, ino: 2, sec: 3, nsec: 4, context: 5}, name: "a"}, {name: "b"}}}
 	f.Add(encodeCache(top))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := decodeCache(data)
@@ -158,10 +228,17 @@ func FuzzDecodeCache(f *testing.F) {
 			return
 		}
 		// Every place leads to later ones, and so to an end.
-		for i, r := range c.recs {
-			if int(r.first) <= i || int(r.first+r.many) > len(c.recs) {
+		for i := range c.count {
+			r := c.rec(i)
+			if r.first <= i || r.first+r.many > c.count {
 				t.Fatalf("note %d leads to %d, %d", i, r.first, r.many)
 			}
+			if name := c.name(i); i > 0 && (filepath.Base(name) != name || strings.Contains(name, "\x00")) {
+				t.Fatalf("note %d is of %q", i, name)
+			}
+		}
+		if again := encodeCache(c.tree(0, nil)); !bytes.Equal(again, data) {
+			t.Fatalf("%x is written again as %x", data, again)
 		}
 	})
 }
