@@ -77,6 +77,9 @@ func answerQuestion(w http.ResponseWriter, r *http.Request, q *approve.Queue) {
 	if err := q.Answer(r.PathValue("id"), answer); errors.Is(err, approve.ErrNoQuestion) {
 		session.WriteError(w, &lease.Error{Code: lease.CodeNotFound, Message: err.Error()})
 		return
+	} else if errors.Is(err, approve.ErrScope) {
+		session.WriteError(w, &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()})
+		return
 	} else if err != nil {
 		session.WriteError(w, err)
 		return
@@ -107,6 +110,7 @@ func decodeAnswer(r io.Reader) (gitgw.Answer, error) {
 		Allowed *bool  `json:"allowed"`
 		By      string `json:"by"`
 		Reason  string `json:"reason"`
+		Scope   string `json:"scope"`
 	}
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -118,5 +122,5 @@ func decodeAnswer(r io.Reader) (gitgw.Answer, error) {
 	if wire.Allowed == nil {
 		return gitgw.Answer{}, errors.New(`answer: no field "allowed"`)
 	}
-	return gitgw.Answer{Allowed: *wire.Allowed, By: wire.By, Reason: wire.Reason}, nil
+	return gitgw.Answer{Allowed: *wire.Allowed, By: wire.By, Reason: wire.Reason, Scope: wire.Scope}, nil
 }

@@ -82,7 +82,9 @@ func testQuestions(t *testing.T, path, accept string) {
 		{"POST", "/v1/approvals/q1", `{"allowed": null}`, 400, "allowed"},
 		{"POST", "/v1/approvals/q2", `{"allowed": true}`, 404, "q2"},
 		{"PUT", "/v1/approvals/q1", `{"allowed": true}`, 405, ""},
-		{"POST", "/v1/approvals/q1", `{"allowed": true, "by": "bo", "reason": "fine"}`, 204, ""},
+		{"POST", "/v1/approvals/q1", `{"allowed": true, "scope": "always"}`, 400, "always"},
+		{"POST", "/v1/approvals/q1", `{"allowed": true, "scope": "Once"}`, 400, "Once"},
+		{"POST", "/v1/approvals/q1", `{"allowed": true, "by": "bo", "reason": "fine", "scope": "once"}`, 204, ""},
 		{"POST", "/v1/approvals/q1", `{"allowed": false}`, 404, "q1"},
 		{"GET", "/v1/approvals", "", 200, `{"approvals":[]}`},
 	} {

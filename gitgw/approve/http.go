@@ -14,7 +14,9 @@ const maxAnswer = 64 << 10
 // HTTP asks a program on this host: it POSTs the [gitgw.Question] as JSON and
 // waits for 200 and a JSON object
 //
-//	{"allowed": true, "by": "ada", "reason": "…"}
+//	{"allowed": true, "by": "ada", "reason": "…", "scope": "once"}
+//
+// An answer of a scope that the question does not offer decides nothing.
 //
 // The program may take as long as the question's deadline allows, longer than the
 // push itself waits; when the pushing client goes away while it waits, or its session
@@ -46,6 +48,7 @@ func (h *HTTP) Ask(ctx context.Context, q gitgw.Question) (gitgw.Answer, error) 
 		Allowed *bool  `json:"allowed"`
 		By      string `json:"by"`
 		Reason  string `json:"reason"`
+		Scope   string `json:"scope"`
 	}
 	if err := h.client.Ask(ctx, q, &wire, maxAnswer); err != nil {
 		return gitgw.Answer{}, err
@@ -53,7 +56,11 @@ func (h *HTTP) Ask(ctx context.Context, q gitgw.Question) (gitgw.Answer, error) 
 	if wire.Allowed == nil {
 		return gitgw.Answer{}, h.client.Unusable(errors.New("no field allowed"))
 	}
-	return gitgw.Answer{Allowed: *wire.Allowed, By: wire.By, Reason: wire.Reason}, nil
+	answer := gitgw.Answer{Allowed: *wire.Allowed, By: wire.By, Reason: wire.Reason, Scope: wire.Scope}
+	if err := q.Accepts(answer); err != nil {
+		return gitgw.Answer{}, h.client.Unusable(err)
+	}
+	return answer, nil
 }
 
 var _ gitgw.Approver = (*HTTP)(nil)

@@ -108,6 +108,8 @@ func TestHTTPAnswers(t *testing.T) {
 		"null":            {200, "application/json", `{"allowed":null}`, false, "no usable answer"},
 		"two values":      {200, "application/json", `{"allowed":true}{"allowed":false}`, false, "no usable answer"},
 		"too long":        {200, "application/json", `{"allowed":true,"reason":"` + strings.Repeat("x", 70000) + `"}`, false, "no usable answer"},
+		"once":            {200, "application/json", `{"allowed":true,"scope":"once"}`, true, ""},
+		"for ever":        {200, "application/json", `{"allowed":true,"scope":"always"}`, false, "no usable answer"},
 		"white space":     {200, "application/json", " {\"allowed\": true}\n\n", true, ""},
 		"not JSON at all": {200, "application/json", `yes`, false, "no usable answer"},
 	} {
@@ -177,5 +179,33 @@ func TestNewHTTP(t *testing.T) {
 		if h != nil {
 			_ = h.Close()
 		}
+	}
+}
+
+// A question about a host says so, says nothing of refs, and has the scopes that it offers.
+func TestHTTPAsksAboutAHost(t *testing.T) {
+	unix, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		for _, want := range []string{`"kind":"egress"`, `"target":"example.com:443"`, `"proto":"connect"`, `"policy":"agent"`, `"scopes":["once","session"]`} {
+			if !strings.Contains(string(body), want) {
+				t.Errorf("no %s in %s", want, body)
+			}
+		}
+		if strings.Contains(string(body), "refs") || strings.Contains(string(body), "repository") {
+			t.Errorf("a host is no push: %s", body)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"allowed":true,"scope":"session"}`)
+	})
+	q := gitgw.Question{
+		ID: "h", Kind: gitgw.KindEgress, Time: time.Now(), Session: "s", Policy: "agent", Target: "example.com:443", Proto: "connect",
+		Scopes: []string{gitgw.ScopeOnce, gitgw.ScopeSession},
+	}
+	answer, err := newHTTP(t, unix).Ask(t.Context(), q)
+	if err != nil || !answer.Allowed || answer.Scope != gitgw.ScopeSession {
+		t.Errorf("%+v %v", answer, err)
+	}
+	if err := q.Accepts(gitgw.Answer{Allowed: true, Scope: gitgw.ScopeAlways}); err == nil || !strings.Contains(err.Error(), "always") {
+		t.Errorf("a list that is not there: %v", err)
 	}
 }

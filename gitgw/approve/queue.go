@@ -20,6 +20,8 @@ var (
 	ErrLost = errors.New("the approver has disconnected")
 	// ErrNoQuestion: the question was answered, withdrawn or never asked.
 	ErrNoQuestion = errors.New("no such open question")
+	// ErrScope: the question does not offer the scope of the answer, and stays open.
+	ErrScope = errors.New("answer goes too far")
 )
 
 // Queue holds questions until somebody who listens answers them. It is in
@@ -248,10 +250,15 @@ func (q *Queue) add(p *pending) error {
 }
 
 // Answer settles an open question. It fails with [ErrNoQuestion] when the
-// question is not open any more.
+// question is not open any more, and with [ErrScope] when it offers no such answer.
 func (q *Queue) Answer(id string, a gitgw.Answer) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if p, ok := q.open[id]; ok {
+		if err := p.question.Accepts(a); err != nil {
+			return fmt.Errorf("answer question %q: %w: %w", id, ErrScope, err)
+		}
+	}
 	if !q.settle(id, result{answer: a}) {
 		return fmt.Errorf("answer question %q: %w", id, ErrNoQuestion)
 	}
