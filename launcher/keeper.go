@@ -31,7 +31,7 @@ type keeper struct {
 	hello lease.Hello
 	pair  lease.Pair
 
-	lend  func(context.Context, string, lease.Hello, lease.Pair) (*lease.Lease, error) // lease.Lend
+	lend  func(context.Context, string, lease.Hello, lease.Pair, ...lease.Lent) (*lease.Lease, error) // lease.Lend
 	event func(lease.Event)
 	alone func() // nobody will take the listeners any more; nil: they are closed, no more
 	ended func() // the session was ended on request; nil: that is worth a warning only

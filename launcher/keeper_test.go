@@ -16,7 +16,7 @@ func waiting(fail func(n int) error) (k *keeper, tries *[]time.Time) {
 	tries = new([]time.Time)
 	k = &keeper{
 		hello: lease.Hello{Resume: &lease.Resume{ReadToken: "t", Born: "b"}},
-		lend: func(context.Context, string, lease.Hello, lease.Pair) (*lease.Lease, error) {
+		lend: func(context.Context, string, lease.Hello, lease.Pair, ...lease.Lent) (*lease.Lease, error) {
 			*tries = append(*tries, time.Now())
 			return nil, fail(len(*tries))
 		},

@@ -18,6 +18,9 @@ const (
 	// defaultTimeout bounds the arrival of a hello and each write.
 	defaultTimeout = 5 * time.Second
 
+	// maxLent is the most descriptors that a hello brings.
+	maxLent = 2 + maxSockets
+
 	// maxStray is how many descriptors one read makes room for. The kernel
 	// closes those that do not fit; those that do are counted, and closed.
 	maxStray = 16
@@ -38,6 +41,7 @@ type Acceptor struct {
 type Request struct {
 	Hello   Hello
 	Pair    Pair
+	More    []Lent // Hello.Sockets, in their order
 	PeerUID int
 	PeerPID int
 
@@ -54,7 +58,7 @@ type Request struct {
 func Accept(c *net.UnixConn) (*Request, error) { return (&Acceptor{}).Accept(c) }
 
 // Accept reads the hello that c carries and checks it: the peer's user, size,
-// time, JSON, version, and the two descriptors. It owns c. When the hello is
+// time, JSON, version, and the descriptors. It owns c. When the hello is
 // refused the peer is told why, c and every descriptor that came are closed,
 // and the error is a *RefusedError, or the error of the connection.
 func (a *Acceptor) Accept(c *net.UnixConn) (*Request, error) {
@@ -104,11 +108,11 @@ func (a *Acceptor) receive(r *Request) error {
 		closeAll(fds)
 		return &RefusedError{refusal.Code, refusal.Message}
 	}
-	pair, err := adopt(fds)
+	pair, more, err := adopt(hello.Sockets, fds)
 	if err != nil {
 		return &RefusedError{CodeBadDescriptors, err.Error()}
 	}
-	r.Hello, r.Pair = hello, pair
+	r.Hello, r.Pair, r.More = hello, pair, more
 	return r.conn.SetReadDeadline(time.Time{})
 }
 
@@ -127,8 +131,8 @@ func readHello(c *net.UnixConn) (line []byte, fds []int, err error) {
 		came, strange := descriptors(oob[:oobn])
 		fds = append(fds, came...)
 		switch {
-		case flags&unix.MSG_CTRUNC != 0 || len(fds) > 2:
-			return nil, fds, &RefusedError{CodeBadDescriptors, "more than 2 descriptors came with the hello"}
+		case flags&unix.MSG_CTRUNC != 0 || len(fds) > maxLent:
+			return nil, fds, &RefusedError{CodeBadDescriptors, fmt.Sprintf("more than %d descriptors came with the hello", maxLent)}
 		case strange:
 			return nil, fds, &RefusedError{CodeBadDescriptors, "the hello carries control data that are not descriptors"}
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -210,15 +214,15 @@ func (r *Request) send(v any) error {
 	return nil
 }
 
-// Close ends the lease and closes this process's listeners. It may be called
-// again.
+// Close ends the lease and closes this process's listeners and
+// sockets. It may be called again.
 func (r *Request) Close() error {
 	err := r.conn.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
 	}
 	r.watched.Wait()
-	return errors.Join(err, r.Pair.Close())
+	return errors.Join(err, r.Pair.Close(), closeLent(r.More))
 }
 
 // Interface guards.

@@ -1,8 +1,10 @@
 package lease
 
 import (
+	"bytes"
 	"net"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -40,6 +42,9 @@ func FuzzAccept(f *testing.F) {
 	f.Add([]byte(goodHello), []byte("hsd"), uint16(20))
 	f.Add([]byte(goodHello), []byte("du"), uint16(0))
 	f.Add([]byte(goodHello+"x"), []byte("hs"), uint16(3))
+	f.Add([]byte(`{"version":1,"spec":{"id":"a"},"sockets":[{"use":"dns","network":"udp","port":UUUUU},{"use":"dns","network":"tcp","port":TTTTT}]}`+"\n"), []byte("hsut"), uint16(0))
+	f.Add([]byte(`{"version":1,"spec":{"id":"a"},"sockets":[{"use":"dns","network":"udp","port":UUUUU}]}`+"\n"), []byte("hs"), uint16(7))
+	f.Add([]byte(`{"version":1,"spec":{"id":"a"},"sockets":[{"use":"transparent","network":"tcp","port":TTTTT}]}`+"\n"), []byte("hst"), uint16(0))
 	f.Add([]byte(`{"version":1`), []byte("hs"), uint16(3))
 	f.Add([]byte(`{"version":2}`+"\n"), []byte("nnnnnnnnnnnnnnnnnnnn"), uint16(0))
 	f.Fuzz(func(t *testing.T, data, kinds []byte, at uint16) {
@@ -57,6 +62,13 @@ func FuzzAccept(f *testing.F) {
 				t.Fatal(err)
 			}
 			defer udp.Close()
+			tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tcp.Close()
+			data := bytes.ReplaceAll(data, []byte("UUUUU"), []byte(strconv.Itoa(udp.LocalAddr().(*net.UDPAddr).Port)))
+			data = bytes.ReplaceAll(data, []byte("TTTTT"), []byte(strconv.Itoa(tcp.Addr().(*net.TCPAddr).Port)))
 			null, err := os.Open(os.DevNull)
 			if err != nil {
 				t.Fatal(err)
@@ -73,6 +85,8 @@ func FuzzAccept(f *testing.F) {
 					if err := control(udp, func(fd int) error { fds = append(fds, fd); return nil }); err != nil {
 						t.Fatal(err)
 					}
+				case 't':
+					fds = append(fds, fdOf(t, tcp))
 				default:
 					if err := control(null, func(fd int) error { fds = append(fds, fd); return nil }); err != nil {
 						t.Fatal(err)
@@ -104,7 +118,15 @@ func FuzzAccept(f *testing.F) {
 			if req.Hello.Spec.Validate() != nil || req.Pair.HTTP == nil || req.Pair.SOCKS == nil {
 				t.Errorf("taken: %+v", req.Hello.Spec)
 			}
-			if string(kinds) != "hs" && string(kinds) != "sh" {
+			if len(req.More) != len(req.Hello.Sockets) || len(kinds) != 2+len(req.More) {
+				t.Errorf("taken with the descriptors %q for %d sockets, as %d", kinds, len(req.Hello.Sockets), len(req.More))
+			}
+			for i, m := range req.More {
+				if k := kinds[2+i]; (m.Packets != nil) != (k == 'u') || (m.Listener != nil) != (k == 't') || m.Port == 0 {
+					t.Errorf("a %c was taken for a %s", k, m.Socket)
+				}
+			}
+			if kinds := string(kinds[:2]); kinds != "hs" && kinds != "sh" {
 				t.Errorf("taken with the descriptors %q", kinds)
 			}
 			if err := req.Close(); err != nil {

@@ -87,11 +87,11 @@ func hostiles() []hostile {
 			t.Helper()
 			return []int{fdOf(t, good.HTTP)}, with()
 		}},
-		{name: "three descriptors", code: CodeBadDescriptors, say: "more than 2", fds: func(t *testing.T, good Pair) ([]int, func()) {
+		{name: "three descriptors", code: CodeBadDescriptors, say: "3 descriptors", fds: func(t *testing.T, good Pair) ([]int, func()) {
 			t.Helper()
 			return []int{fdOf(t, good.HTTP), fdOf(t, good.SOCKS), fdOf(t, good.HTTP)}, with()
 		}},
-		{name: "two hundred descriptors", code: CodeBadDescriptors, say: "more than 2", fds: func(t *testing.T, good Pair) ([]int, func()) {
+		{name: "two hundred descriptors", code: CodeBadDescriptors, say: "more than 12", fds: func(t *testing.T, good Pair) ([]int, func()) {
 			t.Helper()
 			fds := make([]int, 200)
 			for i := range fds {
@@ -189,9 +189,9 @@ func hostiles() []hostile {
 				time.Sleep(20 * time.Millisecond)
 			}
 		}},
-		{name: "descriptors in dribs", code: CodeBadDescriptors, say: "more than 2", send: func(t *testing.T, c *net.UnixConn, good Pair) {
+		{name: "descriptors in dribs", code: CodeBadDescriptors, say: "more than 12", send: func(t *testing.T, c *net.UnixConn, good Pair) {
 			t.Helper()
-			for range 3 {
+			for range 13 {
 				if _, _, err := c.WriteMsgUnix([]byte("{"), unix.UnixRights(fdOf(t, good.HTTP)), nil); err != nil {
 					return
 				}
@@ -312,7 +312,7 @@ func TestSendToDeafLauncher(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := send(c, []byte(goodHello), newPair(t)); err != nil {
+	if err := send(c, []byte(goodHello), newPair(t), nil); err != nil {
 		t.Fatal(err)
 	}
 	r := <-served

@@ -14,6 +14,10 @@
 //	appliance  {"ok":true,"session":{…},"readToken":"…","born":"…"}
 //	appliance  {"time":"…","type":"denied","session":"run-1",…}   as often as it happens
 //
+// A hello may name further sockets, whose descriptors follow the two: the ports for
+// DNS, and those for programs that know of no proxy. They may be bound to every
+// address where the network is the sandbox's own, and to loopback elsewhere.
+//
 // The launcher says nothing after its hello. The connection is the lease: when
 // it ends, for whatever reason, the session ends with it. Where the appliance is
 // the one to end it, its last line is the session_close event, whose code says
@@ -21,8 +25,8 @@
 //
 // Both ends distrust the other as far as they can afford to. The peer's user is
 // asked of the kernel, never of the peer; a hello is bounded in bytes and in
-// time; exactly two descriptors are taken, each proven to be a listening TCP
-// socket on loopback, and every other one is closed.
+// time; exactly the descriptors that it names are taken, each proven to be such a
+// socket, and every other one is closed.
 //
 // The package imports the standard library and golang.org/x/sys alone, because
 // the launcher links it.

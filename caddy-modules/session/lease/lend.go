@@ -52,12 +52,19 @@ type Lease struct {
 // Lend offers the pair to the appliance whose lease socket is at path and waits
 // for its answer. The caller keeps its listeners and must not accept from them
 // while the lease lives; after an appliance was lost it lends the same ones
-// again, with Resume set.
+// again, with Resume set. The same holds for the sockets of more.
 //
 // The error wraps ErrNotRunning when nobody serves path, is a *RefusedError
 // when the appliance says no, and is the connection's otherwise. Version and
-// PID of the hello are filled in when they are zero.
-func Lend(ctx context.Context, path string, h Hello, p Pair) (*Lease, error) {
+// PID of the hello are filled in when they are zero, Sockets in any case.
+func Lend(ctx context.Context, path string, h Hello, p Pair, more ...Lent) (*Lease, error) {
+	h.Sockets = nil
+	for _, l := range more {
+		if _, err := l.conn(); err != nil {
+			return nil, err
+		}
+		h.Sockets = append(h.Sockets, l.Socket)
+	}
 	if h.Version == 0 {
 		h.Version = Version
 	}
@@ -79,7 +86,7 @@ func Lend(ctx context.Context, path string, h Hello, p Pair) (*Lease, error) {
 	// A context that ends while we wait for the answer ends the wait.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	br := bufio.NewReader(conn)
-	answer, err := converse(conn, br, h, p)
+	answer, err := converse(conn, br, h, p, more)
 	if !stop() {
 		err = errors.Join(ctx.Err(), err)
 	}
@@ -111,12 +118,12 @@ func dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-func converse(conn *net.UnixConn, br *bufio.Reader, h Hello, p Pair) (Answer, error) {
+func converse(conn *net.UnixConn, br *bufio.Reader, h Hello, p Pair, more []Lent) (Answer, error) {
 	line, err := encodeLine(h)
 	if err != nil {
 		return Answer{}, err
 	}
-	sendErr := send(conn, line, p)
+	sendErr := send(conn, line, p, more)
 	// An appliance that refuses hangs up, perhaps while we still write: what it
 	// said is worth more than the broken pipe.
 	reply, err := readLine(br)
@@ -137,10 +144,10 @@ func converse(conn *net.UnixConn, br *bufio.Reader, h Hello, p Pair) (Answer, er
 }
 
 // send writes the hello, its first bytes with the descriptors attached.
-func send(conn *net.UnixConn, line []byte, p Pair) error {
+func send(conn *net.UnixConn, line []byte, p Pair, more []Lent) error {
 	var n int
-	err := p.withDescriptors(func(http, socks int) (err error) {
-		n, _, err = conn.WriteMsgUnix(line, unix.UnixRights(http, socks), nil)
+	err := withMore(p, more, func(fds []int) (err error) {
+		n, _, err = conn.WriteMsgUnix(line, unix.UnixRights(fds...), nil)
 		return err
 	})
 	if err == nil && n < len(line) {

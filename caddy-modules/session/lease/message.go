@@ -18,7 +18,7 @@ const Version = 1
 // Codes of refusals. They are stable: programs branch on them.
 const (
 	CodeBadRequest     = "bad_request"     // malformed, or a field that is wrong by itself
-	CodeBadDescriptors = "bad_descriptors" // not exactly two listening TCP sockets on loopback
+	CodeBadDescriptors = "bad_descriptors" // not exactly the listeners and sockets that the hello names
 	CodeTooLarge       = "too_large"       // longer than MaxMessage
 	CodeTimeout        = "timeout"         // the message did not arrive in time
 	CodeVersion        = "version"         // another wire version
@@ -35,8 +35,8 @@ const (
 	CodeClosing        = "closing"         // the appliance is shutting down
 )
 
-// Hello is what a launcher sends, with two descriptors attached: the HTTP
-// listener first, the SOCKS listener second.
+// Hello is what a launcher sends, with descriptors attached: the HTTP listener first,
+// the SOCKS listener second, then those of Sockets.
 type Hello struct {
 	Version int  `json:"version"`
 	Spec    Spec `json:"spec"`
@@ -52,6 +52,10 @@ type Hello struct {
 	// HostPorts are the ports of this host's loopback that the launcher leads the run
 	// to, past the proxies. They must not be the appliance's own.
 	HostPorts []uint16 `json:"hostPorts,omitempty"`
+
+	// Sockets are what the launcher lends besides, in the order of their descriptors.
+	// Lend fills it in.
+	Sockets []Socket `json:"sockets,omitempty"`
 
 	// Resume is set by a launcher whose appliance was restarted.
 	Resume *Resume `json:"resume,omitempty"`
@@ -84,6 +88,10 @@ type Answer struct {
 
 	Git Git `json:"git,omitzero"`
 
+	// DNS says how the lent sockets are served: DNSFake, DNSAnswer, or empty for not at
+	// all. The launcher closes what is not served.
+	DNS string `json:"dns,omitempty"`
+
 	// Login is what clients of the listeners must present, of a session of the
 	// control API that asked for credentials.
 	Login *Login `json:"login,omitempty"`
@@ -94,6 +102,15 @@ type Answer struct {
 	// Born is different for every start of the appliance.
 	Born string `json:"born,omitempty"`
 }
+
+// The ways in which names are answered on lent sockets.
+const (
+	// DNSFake answers with an address that stands for the name and leads to the
+	// transparent sockets.
+	DNSFake = "fake"
+	// DNSAnswer answers with the addresses of the name.
+	DNSAnswer = "answer"
+)
 
 // Git says where pushes go.
 type Git struct {
@@ -204,6 +221,9 @@ func (h Hello) validate() error {
 	}
 	if slices.Contains(h.HostPorts, 0) {
 		return errors.New("validate hostPorts: 0 is not a port")
+	}
+	if err := validateSockets(h.Sockets); err != nil {
+		return err
 	}
 	if h.Spec.Listen != nil {
 		return errors.New("validate spec.listen: a lease brings its own listeners")

@@ -24,7 +24,17 @@ func TestLendFromNamespaceChild(t *testing.T) {
 		return
 	}
 	loopbackUp(t)
-	l, err := Lend(ctx(t), path, Hello{Spec: Spec{ID: "inside"}}, newPair(t))
+	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4zero})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4zero})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Lend(ctx(t), path, Hello{Spec: Spec{ID: "inside"}}, newPair(t),
+		Lent{Socket: Socket{UseTransparent, SocketTCP, uint16(ln.Addr().(*net.TCPAddr).Port)}, Listener: ln},
+		Lent{Socket: Socket{UseDNS, SocketUDP, uint16(pc.LocalAddr().(*net.UDPAddr).Port)}, Packets: pc})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +115,10 @@ func TestLendFromNamespace(t *testing.T) {
 	}
 	if OnHost(r.req.Pair.HTTP) {
 		t.Error("a listener of another namespace passes for one of this host")
+	}
+	// In there a socket may take what goes to any address.
+	if len(r.req.More) != 2 || !r.req.More[0].Listener.Addr().(*net.TCPAddr).IP.IsUnspecified() || r.req.More[0].IPv6() {
+		t.Errorf("the sockets came as %v", r.req.More)
 	}
 	addr := r.req.Pair.HTTP.Addr().String()
 	if c, err := net.DialTimeout("tcp", addr, time.Second); err == nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -60,35 +59,38 @@ func vet(fd int) error {
 	if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT); err != nil || v != 0 {
 		return errShared
 	}
-	sa, err := unix.Getsockname(fd)
+	at, err := boundTo(fd)
 	if err != nil {
-		return fmt.Errorf("has no address: %w", err)
-	}
-	var addr netip.Addr
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		addr = netip.AddrFrom4(sa.Addr)
-	case *unix.SockaddrInet6:
-		addr = netip.AddrFrom16(sa.Addr).Unmap()
+		return err
 	}
 	// Any other address would offer the session's proxy to the neighbours.
-	if !addr.IsLoopback() {
+	if !at.Addr().IsLoopback() {
 		return errNotLoopback
 	}
 	return nil
 }
 
-// adopt makes a Pair of exactly two vetted descriptors and takes them over: on
-// return they are closed or inside the Pair.
-func adopt(fds []int) (p Pair, err error) {
+// adopt makes a Pair, and the sockets that the hello names, of vetted descriptors and
+// takes them over: on return they are closed or inside what is returned.
+func adopt(sockets []Socket, fds []int) (p Pair, more []Lent, err error) {
 	files := make([]*os.File, len(fds))
 	for i, fd := range fds {
-		files[i] = os.NewFile(uintptr(fd), "lent listener")
+		files[i] = os.NewFile(uintptr(fd), "lent socket")
 		defer files[i].Close()
 	}
-	if len(fds) != 2 {
-		return Pair{}, fmt.Errorf("%d descriptors came with the hello, want 2: the HTTP and the SOCKS listener", len(fds))
+	if want := 2 + len(sockets); len(fds) != want {
+		return Pair{}, nil, fmt.Errorf("%d descriptors came with the hello, want %d: the HTTP and the SOCKS listener, and one for each of its sockets", len(fds), want)
 	}
+	if p, err = adoptPair(fds, files); err != nil {
+		return Pair{}, nil, err
+	}
+	if more, err = adoptMore(sockets, files[2:], fds[2:]); err != nil {
+		return Pair{}, nil, errors.Join(err, p.Close())
+	}
+	return p, more, nil
+}
+
+func adoptPair(fds []int, files []*os.File) (p Pair, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())

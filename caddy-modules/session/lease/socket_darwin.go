@@ -8,7 +8,12 @@ import (
 
 // isTCP reports whether fd is a TCP socket. There is no SO_DOMAIN here: the
 // family is that of the address.
-func isTCP(fd int) bool {
+func isTCP(fd int) bool { return isInet(fd, unix.SOCK_STREAM) }
+
+// isUDP reports whether fd is a UDP socket.
+func isUDP(fd int) bool { return isInet(fd, unix.SOCK_DGRAM) }
+
+func isInet(fd, want int) bool {
 	sa, err := unix.Getsockname(fd)
 	if err != nil {
 		return false
@@ -19,7 +24,7 @@ func isTCP(fd int) bool {
 		return false
 	}
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	return err == nil && kind == unix.SOCK_STREAM
+	return err == nil && kind == want
 }
 
 // isListening reports whether listen has been called on fd. A kernel that does
