@@ -171,7 +171,7 @@ func (g *Guard) hopAllowed(set *policy.Set, target policy.Target, hop policy.Hos
 	// Whoever owns the asked name chose the hop, so it need not be listed; but
 	// what is denied by name is not reached under another name.
 	d := set.Decide(next)
-	return d, d.Code != policy.Denied && d.Code != policy.AlwaysDenied && d.Code != policy.OwnListener
+	return d, d.Allowed || d.Code != policy.Denied && d.Code != policy.AlwaysDenied && d.Code != policy.OwnListener
 }
 
 // serviceAllowed judges a service target by its own name and port: the owner of

@@ -48,10 +48,14 @@ func (s *Set) decideName(name string, m *match, d *Decision) {
 		s.extra.name(name, port, m)
 	}
 	d.from(m)
-	if d.Allowed && local && m.private == nil {
-		d.class = Loopback
-		d.refuse(AddressClass)
+	if local && m.private == nil {
+		if d.Allowed || d.Code == AskFirst {
+			d.class = Loopback
+			d.refuse(AddressClass)
+		}
+		return
 	}
+	s.soften(d)
 }
 
 var loopback4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -70,8 +74,25 @@ func (s *Set) decideLiteral(a netip.Addr, m *match, d *Decision) {
 	}
 	s.denyAddr(a, &e, port, m)
 	d.from(m)
-	if d.class.never() && d.Code != AlwaysDenied && d.Code != Denied {
-		d.refuse(AddressClass)
+	if d.class.never() {
+		if d.Code != AlwaysDenied && d.Code != Denied {
+			d.refuse(AddressClass)
+		}
+		return
+	}
+	if d.class == Public || m.allowed != nil || m.ask != nil {
+		s.soften(d)
+	}
+}
+
+// soften turns a refusal by the lists into a question, where everything is asked
+// about, and into a report, where nothing is enforced.
+func (s *Set) soften(d *Decision) {
+	if s.lists.AskAny && d.Liftable() && d.Code != AskFirst {
+		d.Code, d.Rule, d.Source, d.ports, d.near = AskFirst, "", "", nil, nil
+	}
+	if s.report && (d.Liftable() || d.Code == Denied) {
+		d.Allowed, d.would = true, true
 	}
 }
 
@@ -88,6 +109,8 @@ func (d *Decision) from(m *match) {
 	case m.allowed != nil:
 		d.Allowed = true
 		d.by(Allow, m.allowed)
+	case m.ask != nil:
+		d.by(AskFirst, m.ask)
 	case m.portsRule != nil:
 		d.ports = m.ports
 		d.by(PortNotAllowed, m.portsRule)
@@ -102,7 +125,7 @@ func (d *Decision) by(c Code, e *entry) {
 
 // refuse takes a permission back; the rule that gave it stays named.
 func (d *Decision) refuse(c Code) {
-	d.Allowed, d.TCP, d.Code = false, false, c
+	d.Allowed, d.TCP, d.would, d.Code = false, false, false, c
 }
 
 // DecideAddr judges one address that a connection to the target would go to: each
@@ -144,13 +167,16 @@ func (s *Set) DecideAddr(t Target, a netip.Addr) (d Decision) {
 	if at.always != nil || at.denied != nil {
 		d.refuse(Denied)
 		d.from(&at)
-		return d
+		if at.always != nil || !s.report {
+			return d
+		}
+		d.Allowed, d.would = true, true // and the class still has its say
 	}
 	local := thisMachine(t.host.name)
 	switch {
 	case class == Public && !local:
 	case m.private != nil && class.ByName() && inner == a && (class == Loopback || !local):
-		if !d.TCP {
+		if !d.TCP && !d.would {
 			d.by(Allow, m.private)
 		}
 	default:

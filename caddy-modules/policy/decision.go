@@ -22,6 +22,16 @@ const (
 	PolicyGone                 // the session has no policy any more
 	NameRefused                // the lists allow the name, the rules of DNS do not
 	PushElsewhere              // a push that went to the forge instead of the gateway
+	SchemeNotAllowed           // the host and port are allowed, for another scheme
+	AskFirst                   // an approver has to be asked first
+	AskRefused                 // the approver said no
+	AskTimeout                 // no answer came in time
+	AskNobody                  // there is nobody to ask
+	FakeUnknown                // a made-up address that stands for no name here
+	TooManyTunnels             // the session's cap on open tunnels is reached
+	TooManyRequests            // the one on requests under way
+	TooFast                    // the one on new connections a second
+	TooManyBytes               // the one on bytes
 )
 
 var codeNames = [...]string{
@@ -36,6 +46,17 @@ var codeNames = [...]string{
 	PolicyGone:     "policy_gone",
 	NameRefused:    "name_refused",
 	PushElsewhere:  "push_elsewhere",
+
+	SchemeNotAllowed: "scheme_not_allowed",
+	AskFirst:         "ask",
+	AskRefused:       "ask_refused",
+	AskTimeout:       "ask_timeout",
+	AskNobody:        "ask_nobody",
+	FakeUnknown:      "fake_unknown",
+	TooManyTunnels:   "too_many_tunnels",
+	TooManyRequests:  "too_many_requests",
+	TooFast:          "too_fast",
+	TooManyBytes:     "too_many_bytes",
 }
 
 // String is snake_case and stable.
@@ -63,6 +84,7 @@ type Decision struct {
 	// "built-in", "session"; "" when there is none.
 	Source string
 
+	would  bool // see WouldDeny
 	target Target
 	addr   netip.Addr // set by DecideAddr
 	class  Class
@@ -84,6 +106,34 @@ func RefusePush(t Target, address string) Decision {
 	return Decision{Code: PushElsewhere, target: t, closed: "pushes go through " + printable(address)}
 }
 
+// Refuse is the decision of what stands behind the lists: whoever was asked
+// (AskRefused, AskTimeout, AskNobody), the table of made-up addresses (FakeUnknown),
+// a cap of the session (TooManyTunnels to TooManyBytes). It is a refusal whatever the
+// code. The reason completes "HOST:PORT is refused: …" and does not name the host; it
+// says what would change the answer.
+func Refuse(t Target, c Code, reason string) Decision {
+	if c < AskRefused {
+		c = NameRefused // a code of the lists would tell of a rule that is not there
+	}
+	return Decision{Code: c, target: t, closed: printable(reason)}
+}
+
+// WouldDeny says that the target is allowed only because the policy reports and does
+// not enforce. Code, Rule and Source are those of the refusal that it would have been.
+func (d Decision) WouldDeny() bool { return d.would }
+
+// Liftable says that no rule stands against the target, but none allows it either:
+// an allowing rule, a grant or an approval would open it. Whether somebody is to be
+// asked is another question, which the code AskFirst alone answers with yes.
+func (d Decision) Liftable() bool {
+	switch d.Code {
+	case NotAllowed, PortNotAllowed, SchemeNotAllowed, AskFirst:
+		return !d.Allowed && !d.target.IsZero()
+	default:
+		return false
+	}
+}
+
 // Target is what was asked.
 func (d Decision) Target() Target { return d.target }
 
@@ -99,6 +149,10 @@ func (d Decision) Reason() string {
 }
 
 func (d Decision) sentence() string {
+	if d.would {
+		d.would, d.Allowed = false, false
+		return "not enforced, only reported: " + d.sentence()
+	}
 	t := d.target.String()
 	if d.target.IsZero() {
 		t = "an empty target"
@@ -118,7 +172,10 @@ func (d Decision) sentence() string {
 		return t + d.unreachable()
 	case NetworkOff:
 		return t + " is refused: " + d.closed + "; start it with network access to reach anything"
-	case PolicyGone, NameRefused, PushElsewhere:
+	case AskFirst:
+		return t + d.asked()
+	case PolicyGone, NameRefused, PushElsewhere, AskRefused, AskTimeout, AskNobody, FakeUnknown,
+		TooManyTunnels, TooManyRequests, TooFast, TooManyBytes:
 		return t + " is refused: " + d.closed
 	case NotAllowed:
 		fallthrough
@@ -152,6 +209,8 @@ func (d Decision) unreachable() string {
 		return " is refused: the name means this machine; add the flag private to " + d.rule() + " if that is meant"
 	case !d.addr.IsValid():
 		return " is refused: its lookup gave no address"
+	case d.Rule == "":
+		return " resolves to " + d.addr.String() + ", " + d.class.Sentence() + "; no rule opens that for this name"
 	case thisMachine(name) && d.class != Loopback:
 		return " is refused: the name means this machine, but resolves to " + d.addr.String()
 	case d.class.ByName():
@@ -159,6 +218,15 @@ func (d Decision) unreachable() string {
 	default:
 		return " resolves to " + d.addr.String() + ", " + d.class.Sentence() + "; no rule opens it"
 	}
+}
+
+// asked explains AskFirst.
+func (d Decision) asked() string {
+	by := "the policy asks about every host that no rule allows"
+	if d.Rule != "" {
+		by = d.rule() + " says so"
+	}
+	return " is refused until an approver allows it: " + by
 }
 
 // missing explains NotAllowed with the line that would change it.

@@ -12,6 +12,7 @@ const (
 	alwaysDeny kind = iota
 	deny
 	allow
+	ask
 )
 
 // anyPort is the port of a grant that holds for all.
@@ -26,7 +27,7 @@ func portsOf(r *Rule, k kind) []uint16 {
 	switch {
 	case len(r.ports) > 0:
 		return r.ports
-	case k != allow:
+	case k < allow:
 		return []uint16{anyPort}
 	case r.shape == shapeAddr && r.prefix.IsSingleIP():
 		return []uint16{anyPort}
@@ -96,6 +97,7 @@ type match struct {
 	always  *entry
 	denied  *entry
 	allowed *entry
+	ask     *entry
 	tcp     *entry // allows, and has the flag tcp
 	private *entry // allows, and has the flag private
 	// For the reason of a refusal: what allows other ports of the host, and the
@@ -137,7 +139,7 @@ func (m *match) take(entries []entry, gs []grant, s scope) {
 
 // search is take for a node with many grants.
 func (m *match) search(entries []entry, gs []grant, s scope) {
-	for k := alwaysDeny; k <= allow; k++ {
+	for k := alwaysDeny; k <= ask; k++ {
 		of := part(gs, s.shape, k)
 		for _, port := range [2]uint16{anyPort, s.port} {
 			i, ok := slices.BinarySearchFunc(of, port, func(g grant, p uint16) int { return cmp.Compare(g.port, p) })
@@ -163,6 +165,10 @@ func (m *match) use(g *grant, e *entry, s scope) {
 			m.denied = e
 		}
 	case s.refuses:
+	case g.kind == ask:
+		if m.ask == nil {
+			m.ask = e
+		}
 	default:
 		if m.allowed == nil {
 			m.allowed = e

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 )
 
-// Lists are the three lists of a policy.
+// Lists are the lists of a policy.
 type Lists struct {
 	// AlwaysDeny is closed to every policy, grant and approval. The built-in
 	// rules (metadata endpoints of clouds, link-local addresses) are added to it.
@@ -16,6 +17,13 @@ type Lists struct {
 	Deny []Rule
 	// Allow opens. Empty opens nothing.
 	Allow []Rule
+	// Ask is what an approver may open, one target at a time. It loses to the two
+	// denying lists, and what Allow opens is not asked about.
+	Ask []Rule
+	// AskAny asks about everything that no rule denies or allows, except for this
+	// machine and for addresses that are not public: those need a rule that names
+	// them.
+	AskAny bool
 }
 
 // OwnFunc says that an address is one of the appliance's own listeners: the admin
@@ -29,6 +37,7 @@ type Set struct {
 	base   *index
 	extra  *index // what Extend added, nil for nothing
 	lists  Lists  // base rules, duplicates folded
+	report bool   // refusals by the lists are told and not made
 	added  []Rule // rules of extra
 	own    OwnFunc
 	closed Code   // NetworkOff or PolicyGone: nothing is looked at
@@ -38,14 +47,15 @@ type Set struct {
 // Compile makes a Set. Rules of the same text in one list count once; rules for
 // the same host add up. own may be nil where nothing listens (the check command).
 //
-// A deny rule with the flag private or tcp is an error, as is a Rule that ParseRule
+// A rule that denies or asks with the flag private or tcp is an error, as is a Rule that ParseRule
 // did not make. A rule that another list makes useless is not: a session may ask
 // for anything, and is told at the connection which rule closes it. Dead lists such
 // rules for those who want to refuse them at load.
 func Compile(l Lists, own OwnFunc) (*Set, error) {
 	s := &Set{own: own}
+	s.lists.AskAny = l.AskAny
 	builtin := builtins()
-	b := newBuilder(len(builtin) + len(l.AlwaysDeny) + len(l.Deny) + len(l.Allow))
+	b := newBuilder(len(builtin) + len(l.AlwaysDeny) + len(l.Deny) + len(l.Allow) + len(l.Ask))
 	for i := range builtin {
 		b.add(&builtin[i], alwaysDeny)
 	}
@@ -57,6 +67,7 @@ func Compile(l Lists, own OwnFunc) (*Set, error) {
 		{alwaysDeny, l.AlwaysDeny, &s.lists.AlwaysDeny},
 		{deny, l.Deny, &s.lists.Deny},
 		{allow, l.Allow, &s.lists.Allow},
+		{ask, l.Ask, &s.lists.Ask},
 	} {
 		rules, err := fold(list.from, list.kind)
 		if err != nil {
@@ -80,7 +91,11 @@ func fold(rules []Rule, k kind) ([]Rule, error) {
 			return nil, errors.New("compile policy: a rule is empty: only ParseRule makes rules")
 		}
 		if k != allow && (r.private || r.tcp) {
-			return nil, fmt.Errorf("%s: compile policy: rule %q denies: the flags private and tcp belong to rules that allow", r.Origin, r.text)
+			what := "denies"
+			if k == ask {
+				what = "asks"
+			}
+			return nil, fmt.Errorf("%s: compile policy: rule %q %s: the flags private and tcp belong to rules that allow", r.Origin, r.text, what)
 		}
 		if _, ok := seen[r.text]; ok {
 			continue
@@ -101,6 +116,37 @@ func Closed(reason string) *Set {
 // without network. Nothing added to it opens anything.
 func Off() *Set {
 	return &Set{closed: NetworkOff, reason: "network access is off for this session"}
+}
+
+// Reporting is a Set that decides as s does, and lets through what only the lists
+// refuse: Decision.WouldDeny then tells what enforcing would have done. What no
+// approval opens stays closed: always-deny, own listeners, classes of addresses,
+// addresses that are not public and that no rule names.
+func (s *Set) Reporting() *Set {
+	if s == nil || s.closed != 0 || s.report {
+		return s
+	}
+	next := *s
+	next.report = true
+	return &next
+}
+
+// Reports says that s is the result of Reporting.
+func (s *Set) Reports() bool { return s != nil && s.report }
+
+// Approve is s with one target opened, as an approver's yes for one connection does
+// it. from is told by decisions. It opens nothing else: not another port, and no
+// class of addresses that a rule without the flag private leaves closed.
+func (s *Set) Approve(t Target, from Origin) (*Set, error) {
+	if t.IsZero() {
+		return nil, errors.New("approve a target: it is empty")
+	}
+	line := t.host.String() + " " + strconv.Itoa(int(t.port))
+	r, err := ParseRule(line, from)
+	if err != nil {
+		return nil, fmt.Errorf("approve %s: %w", t, err)
+	}
+	return s.Extend([]Rule{r})
 }
 
 // Extend adds allowing rules, as a session brings them or a grant gives them. The
@@ -138,5 +184,7 @@ func (s *Set) Lists() Lists {
 		AlwaysDeny: slices.Clone(s.lists.AlwaysDeny),
 		Deny:       slices.Clone(s.lists.Deny),
 		Allow:      slices.Concat(s.lists.Allow, s.added),
+		Ask:        slices.Clone(s.lists.Ask),
+		AskAny:     s.lists.AskAny,
 	}
 }
