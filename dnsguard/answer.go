@@ -241,17 +241,21 @@ func (v *View) reverse(q question) *answer {
 // faked answers with the address that stands for the name in this session.
 func (v *View) faked(q question) *answer {
 	a := &answer{rcode: dns.RcodeSuccess, verdict: Allow, reason: reasonLocal, ttl: v.guard.conf.MinTTL}
-	if q.qtype != dns.TypeA {
-		return a // IPv4 alone: one address for one name
+	if q.qtype != dns.TypeA && (q.qtype != dns.TypeAAAA || !v.fake6) {
+		return a
 	}
 	v.state.mu.Lock()
-	addr, ok := v.state.fakes.of(q.name)
+	place, ok := v.state.fakes.of(q.name)
 	v.state.mu.Unlock()
 	if !ok {
 		full := failed("no fake address is left for this session")
 		full.reason = reasonFull
 		return full
 	}
-	a.addrs = []netip.Addr{addr}
+	if q.qtype == dns.TypeA {
+		a.addrs = []netip.Addr{fakeAddr(place)}
+	} else {
+		a.addrs = []netip.Addr{fakeAddr6(place)}
+	}
 	return a
 }

@@ -346,10 +346,10 @@ func TestFakesRunOut(t *testing.T) {
 			t.Fatalf("name %d has no address", i)
 		}
 	}
-	if addr, ok := f.of("one more"); ok {
-		t.Fatal("beyond the range:", addr)
+	if place, ok := f.of("one more"); ok {
+		t.Fatal("beyond the range:", fakeAddr(place))
 	}
-	if addr, ok := f.of(fmt.Sprint(fakeCount - 1)); !ok || addr != netip.MustParseAddr("198.19.255.254") {
-		t.Fatal("the last:", addr)
+	if place, ok := f.of(fmt.Sprint(fakeCount - 1)); !ok || fakeAddr(place) != netip.MustParseAddr("198.19.255.254") {
+		t.Fatal("the last:", fakeAddr(place))
 	}
 }

@@ -104,8 +104,9 @@ type Config struct {
 	QPS, Burst int
 
 	// FakeIP answers A with an address of 198.18.0.0/15 that stands for the
-	// name (View.FakeName), without asking upstream, and AAAA with nothing.
-	FakeIP bool
+	// name (View.FakeName), without asking upstream, and AAAA with nothing, or
+	// where FakeIP6 is set as well with one of fd00:706f:7374::/64.
+	FakeIP, FakeIP6 bool
 	// LocalHosts are names served inside the appliance, such as the git
 	// gateway's. FakeIP gives them an address whatever the rules say; without
 	// it they do not exist, as the proxies alone know them.

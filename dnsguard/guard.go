@@ -92,6 +92,25 @@ type SessionOption func(*View)
 // out fake addresses while another's does not.
 func WithFakeIP(on bool) SessionOption { return func(v *View) { v.fake = on } }
 
+// WithFakeIP6 overrides Config.FakeIP6 for the session: it is of use only where
+// the sandbox takes the addresses of that range.
+func WithFakeIP6(on bool) SessionOption { return func(v *View) { v.fake6 = on } }
+
+// WithRestored says that the session was there before this process, which killed
+// processes leave behind. Its clients may still know fake addresses that were
+// handed out then. So that none of them leads to another name than it did, those
+// handed out from now on begin elsewhere in the range.
+func WithRestored(yes bool) SessionOption {
+	return func(v *View) {
+		if !yes {
+			return
+		}
+		v.state.mu.Lock()
+		defer v.state.mu.Unlock()
+		v.state.fakes.elsewhere()
+	}
+}
+
 // Session opens the guard of session id, which is a proxy.Resolver for that
 // session's proxies and what a Server serves. policy gives the rules of the
 // moment and is called once for each query; nil rules refuse everything. Views
@@ -107,7 +126,7 @@ func (g *Guard) Session(id string, policy func() *policy.Set, options ...Session
 }
 
 func (g *Guard) view(id string, rules func() *policy.Set) *View {
-	v := &View{guard: g, policy: rules, fake: g.conf.FakeIP, done: make(chan struct{}), flights: make(map[cacheKey]*flight)}
+	v := &View{guard: g, policy: rules, fake: g.conf.FakeIP, fake6: g.conf.FakeIP6, done: make(chan struct{}), flights: make(map[cacheKey]*flight)}
 	if rules == nil {
 		v.state = &session{id: id} // never shared with a session that has rules
 	} else {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -27,7 +28,7 @@ const (
 // were made where the session lives. The session is whoever reaches these
 // sockets; a source address says nothing.
 type Server struct {
-	view *View
+	view atomic.Pointer[View]
 
 	mu      sync.Mutex
 	closed  bool
@@ -38,8 +39,16 @@ type Server struct {
 
 // NewServer makes a server of view. Closing it does not close the view.
 func NewServer(view *View) *Server {
-	return &Server{view: view, slots: make(chan struct{}, maxInFlight)}
+	s := &Server{slots: make(chan struct{}, maxInFlight)}
+	s.view.Store(view)
+	return s
 }
+
+// Swap has every message that comes from now on answered by view, over the same
+// sockets: a new configuration must not lose the queries that wait in them. The
+// caller closes the view before once it has swapped; a message that is being
+// judged by it then is judged again by the new one.
+func (s *Server) Swap(view *View) { s.view.Store(view) }
 
 // Serve answers on both sockets, either of which may be nil, until Close or until
 // one of them fails. It owns and closes them. It may be called once for each
@@ -161,20 +170,22 @@ func accept(h dns.Header) dns.MsgAcceptAction {
 // invalid records a message that cannot be unpacked. What has a header gets
 // FORMERR from miekg/dns, what is shorter gets nothing.
 func (s *Server) invalid(err error, proto string) {
-	s.view.record(context.Background(), Record{
-		Time: s.view.now(), Proto: proto, Verdict: Error, Reason: reasonShape, Detail: shown(err.Error()),
+	view := s.view.Load()
+	view.record(context.Background(), Record{
+		Time: view.now(), Proto: proto, Verdict: Error, Reason: reasonShape, Detail: shown(err.Error()),
 	})
 }
 
 // serve answers one message. A message beyond what may be under way at a time is
 // refused unheard: waiting would keep a goroutine for each datagram of a flood.
 func (s *Server) serve(w dns.ResponseWriter, req *dns.Msg, proto string) {
-	log := s.view.guard.conf.Log
+	view := s.view.Load()
+	log := view.guard.conf.Log
 	defer func() {
 		// One hostile message must not end the appliance for all sessions.
 		if p := recover(); p != nil {
 			log.LogAttrs(context.Background(), slog.LevelError, "answer dns query",
-				slog.String("session", s.view.Session()), slog.Any("panic", p))
+				slog.String("session", view.Session()), slog.Any("panic", p))
 			_ = w.WriteMsg(new(dns.Msg).SetRcode(req, dns.RcodeServerFailure))
 		}
 	}()
@@ -186,16 +197,19 @@ func (s *Server) serve(w dns.ResponseWriter, req *dns.Msg, proto string) {
 		return
 	}
 	// A second more than lookups take, so that their own words reach the client.
-	ctx, cancel := context.WithTimeout(context.Background(), s.view.guard.conf.TotalTimeout+time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), view.guard.conf.TotalTimeout+time.Second)
 	defer cancel()
-	reply := s.view.Answer(ctx, req, proto)
+	reply := view.Answer(ctx, req, proto)
+	if now := s.view.Load(); reply == nil && now != view {
+		reply = now.Answer(ctx, req, proto)
+	}
 	if reply == nil {
 		_ = w.Close() // over UDP this closes nothing but w itself
 		return
 	}
 	if err := w.WriteMsg(reply); err != nil {
 		log.LogAttrs(ctx, slog.LevelDebug, "write dns answer",
-			slog.String("session", s.view.Session()), slog.Any("error", err))
+			slog.String("session", view.Session()), slog.Any("error", err))
 	}
 }
 

@@ -24,6 +24,7 @@ type View struct {
 	state  *session
 	policy func() *policy.Set
 	fake   bool
+	fake6  bool // only with fake
 
 	done chan struct{} // closed by Close
 	wait sync.WaitGroup
