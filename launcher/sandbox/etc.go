@@ -15,8 +15,9 @@ const hostname = "postern"
 //
 // Accounts: the user's own and those the system came with. Who else has an account
 // here is nobody's business either, and a user known to LDAP alone would have no
-// name inside. Names: the sandbox resolves none; the proxies do. Without a
-// nameserver line glibc asks 127.0.0.1, where nobody listens, and says so at once.
+// name inside. Names: those of the host's network are not asked for, and no list of
+// domains is tried, for whoever resolves is the run's own: at 127.0.0.1 where it has the
+// sockets, see DNSSockets. Where nobody listens there, a program hears so at once.
 func etcFiles(home string) []Data {
 	return []Data{
 		{Path: "/etc/passwd", Content: passwd(readText("/etc/passwd"), self(home))},
@@ -24,10 +25,16 @@ func etcFiles(home string) []Data {
 		{Path: "/etc/hostname", Content: hostname + "\n"},
 		{Path: "/etc/hosts", Content: "127.0.0.1 localhost " + hostname + "\n::1 localhost ip6-localhost ip6-loopback\n"},
 		{Path: "/etc/nsswitch.conf", Content: "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"},
-		{Path: "/etc/resolv.conf", Content: "# Names are resolved by the proxies: HTTP_PROXY, POSTERN_SOCKS.\noptions timeout:1 attempts:1\n"},
+		{Path: "/etc/resolv.conf", Content: resolvConf},
 		{Path: "/etc/ssh/ssh_config", Content: sshConfig},
 	}
 }
+
+// resolvConf is the same for every run: what listens is known only when the sandbox stands.
+const resolvConf = `# The run's own resolver, where it has one; the proxies resolve names in any case.
+nameserver 127.0.0.1
+options timeout:2 attempts:1 ndots:1
+`
 
 // account is one line of /etc/passwd.
 type account struct {

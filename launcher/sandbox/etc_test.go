@@ -103,3 +103,34 @@ func TestProcCovers(t *testing.T) {
 		t.Errorf("covered %q, want %q", text, want)
 	}
 }
+
+// The run's resolv.conf is written, and never a copy of the host's or a link to where that
+// has its own: bubblewrap would follow one that is absolute out of the new root.
+func TestResolvConf(t *testing.T) {
+	var f Facts
+	f.addSystem()
+	found := 0
+	for _, d := range f.Etc {
+		if d.Path == "/etc/resolv.conf" {
+			found++
+			if d.From != "" || d.Content != resolvConf {
+				t.Errorf("it is %+v", d)
+			}
+		}
+	}
+	for _, s := range f.System {
+		if s.Path == "/etc/resolv.conf" || s.Path == "/etc" {
+			t.Errorf("the host's is shown: %+v", s)
+		}
+	}
+	if found != 1 {
+		t.Errorf("there are %d", found)
+	}
+	for line := range strings.Lines(resolvConf) {
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		want := map[string]string{"nameserver": "127.0.0.1", "options": "timeout:2 attempts:1 ndots:1"}
+		if word != "#" && want[word] != rest {
+			t.Errorf("line %q", line)
+		}
+	}
+}
