@@ -82,9 +82,22 @@ func isolation(f *Facts) []string {
 	return out
 }
 
+// sockets are what PID 1 is to make, in its arguments: the listeners' ports, and the kinds
+// of bare sockets. A terminal has the host's network.
+func (f *Facts) sockets(o Options) []string {
+	if f.Terminal {
+		return nil
+	}
+	var out []string
+	for _, port := range o.Ports {
+		out = append(out, strconv.Itoa(port))
+	}
+	return append(out, o.lowKinds()...)
+}
+
 // command builds the bubblewrap command line for facts and their plan. The options
 // travel through a file in memory (--args): argv is for everybody to read.
-func command(bwrap string, f *Facts, plan []Mount, ports []int, control, stderr *os.File) (_ *exec.Cmd, _ *files, err error) {
+func command(bwrap string, f *Facts, plan []Mount, inner []string, control, stderr *os.File) (_ *exec.Cmd, _ *files, err error) {
 	fds := &files{}
 	defer func() {
 		if err != nil {
@@ -124,9 +137,7 @@ func command(bwrap string, f *Facts, plan []Mount, ports []int, control, stderr 
 	}
 
 	argv := []string{"--args", strconv.Itoa(argsFD), "--", InnerExe, InitCommand}
-	for _, port := range ports {
-		argv = append(argv, strconv.Itoa(port))
-	}
+	argv = append(argv, inner...)
 	cmd := exec.Command(bwrap, argv...) //nolint:noctx // it ends with the control connection, see Kill
 	// Nothing of the caller's environment loads into bubblewrap either. PID 1 waits for
 	// most of its life; a thread less for each further processor is time at every start.

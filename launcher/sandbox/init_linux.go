@@ -27,7 +27,8 @@ const (
 	exitNotFound      = 127
 )
 
-// Init is PID 1 of a sandbox. args are the ports to listen on, if any. It returns
+// Init is PID 1 of a sandbox. args are the ports to listen on, if any, and the kinds of
+// bare sockets to hand out. It returns
 // the status to exit with, which nobody but bubblewrap looks at: how the command
 // ended is told to the launcher.
 func Init(args []string) int {
@@ -103,12 +104,14 @@ func (in *initial) transmit(data []byte, fds ...int) (err error) {
 }
 
 // announce makes the listeners, hands them out and says that the sandbox stands.
-func (in *initial) announce(ports []string) error {
+func (in *initial) announce(args []string) error {
+	ports, words := splitSockets(args)
 	if len(ports) > 0 {
 		fds, err := listenAll(ports)
 		if err != nil {
 			return err
 		}
+		fds = append(fds, bareAll(words)...)
 		err = in.transmit(plain(msgListeners, msgReady), fds...)
 		for _, fd := range fds {
 			// Nobody accepts inside, and the command must not be able to.

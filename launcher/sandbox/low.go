@@ -8,10 +8,14 @@ import (
 // ReasonLowPorts is why a sandbox stands without the sockets of Options.Low.
 const ReasonLowPorts Reason = "low_ports_denied"
 
+// maxLow bounds Options.Low: all of them come in one message.
+const maxLow = 16
+
 // LowPort is a socket that exists inside from before the command runs, and whose
 // traffic is the caller's: a resolver's, say, or that of a transparent proxy. Its port
 // may be below 1024, which nobody inside can bind. The only addresses there are
-// loopback's, so that an unspecified one is every address of them.
+// loopback's, and those of Options.Any, so that an unspecified one is every address of
+// them. One of IPv6 is left out where the system has none.
 type LowPort struct {
 	Network string // "tcp" or "udp"
 	Addr    netip.AddrPort
@@ -33,16 +37,4 @@ func (s *LowSocket) Close() error {
 		return s.Packets.Close()
 	}
 	return nil
-}
-
-// probeLow are what a resolver and a transparent proxy need.
-func probeLow() []LowPort {
-	var out []LowPort
-	for _, s := range []struct {
-		network string
-		port    uint16
-	}{{"udp", 53}, {"tcp", 53}, {"tcp", 80}, {"tcp", 443}} {
-		out = append(out, LowPort{s.network, netip.AddrPortFrom(netip.IPv4Unspecified(), s.port)})
-	}
-	return out
 }

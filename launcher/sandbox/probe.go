@@ -84,7 +84,8 @@ func (p *Probe) try(ctx context.Context, o Options, visit func(*Process)) error 
 		return err
 	}
 	defer null.Close()
-	o.Stdin, o.Stdout, o.Stderr, o.Low = null, null, null, probeLow()
+	o.Stdin, o.Stdout, o.Stderr, o.Low = null, null, null, DNSSockets(DNSFake)
+	o.Any = true
 	if o.Timeout == 0 {
 		o.Timeout = probeTimeout
 	}

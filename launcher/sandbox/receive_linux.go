@@ -53,13 +53,27 @@ func closeAll(fds []int) {
 	}
 }
 
-// pair makes listeners of the descriptors that came.
-func (r *receiver) pair() (p lease.Pair, err error) {
+// listeners takes the descriptors that came: the pair, and the bare sockets behind it.
+func (r *receiver) listeners() (lease.Pair, spares, error) {
 	got := r.take()
-	if len(got) != 2 {
+	if len(got) < 2 {
 		closeAll(got)
-		return p, fmt.Errorf("receive listeners: %d descriptors, want 2", len(got))
+		return lease.Pair{}, nil, fmt.Errorf("receive listeners: %d descriptors, want 2", len(got))
 	}
+	p, err := pairOf(got[:2])
+	if err != nil {
+		closeAll(got[2:])
+		return p, nil, err
+	}
+	s, err := newSpares(got[2:])
+	if err != nil {
+		return lease.Pair{}, nil, errors.Join(err, p.Close())
+	}
+	return p, s, nil
+}
+
+// pairOf makes listeners of two descriptors.
+func pairOf(got []int) (p lease.Pair, err error) {
 	var lns [2]*net.TCPListener
 	for i, fd := range got {
 		f := os.NewFile(uintptr(fd), "listener")

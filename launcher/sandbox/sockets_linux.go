@@ -29,14 +29,7 @@ func (in *initial) next(limit int) (*message, error) {
 
 // socket makes a bare TCP or UDP socket and hands it out.
 func (in *initial) socket(m *message) error {
-	family, kind := unix.AF_INET, unix.SOCK_STREAM
-	if m.IPv6 {
-		family = unix.AF_INET6
-	}
-	if m.Datagram {
-		kind = unix.SOCK_DGRAM
-	}
-	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := kind{m.IPv6, m.Datagram}.socket()
 	if err != nil {
 		no, _ := errors.AsType[unix.Errno](err)
 		return in.send(&message{Type: msgSocket, ID: m.ID, Code: int(no)})

@@ -33,6 +33,7 @@ type Process struct {
 	ended    chan struct{} // bubblewrap was reaped; code is set
 	code     int
 
+	spare      spares // bare ones, for low
 	low        []LowSocket
 	lowRefused error // why there are none, where they were asked for
 }
@@ -106,7 +107,7 @@ func (p *Process) launch(bwrap string, o Options) error {
 		return err
 	}
 	p.plan = Plan(p.facts)
-	cmd, fds, err := command(bwrap, p.facts, p.plan, p.facts.ports(o), theirs, p.stdio.files[2])
+	cmd, fds, err := command(bwrap, p.facts, p.plan, p.facts.sockets(o), theirs, p.stdio.files[2])
 	if err != nil {
 		return err
 	}
@@ -182,7 +183,7 @@ func (p *Process) listen() {
 				m = &message{Type: msgFailed, Reason: ReasonProtocol, Detail: err.Error()}
 			}
 		case m.Type == msgListeners && p.pair.HTTP == nil:
-			if p.pair, err = fds.pair(); err != nil {
+			if p.pair, p.spare, err = fds.listeners(); err != nil {
 				m = &message{Type: msgFailed, Reason: ReasonProtocol, Detail: err.Error()}
 			}
 		}
@@ -268,6 +269,7 @@ func (p *Process) release() {
 		}
 	}
 	_ = p.pair.Close()
+	p.spare.close()
 	if p.stderr != nil {
 		p.stderr.close()
 	}
@@ -277,4 +279,4 @@ func (p *Process) release() {
 }
 
 // maxFDs is how many descriptors a message brings at most.
-const maxFDs = 2
+const maxFDs = 2 + maxLow

@@ -172,11 +172,3 @@ func terminalBase(f *Facts) []Mount {
 func planTerminal(f *Facts) []Mount {
 	return append(append(terminalBase(f), inner(f)...), Mount{Op: OpRemountRO, Target: "/run", role: roleSeal})
 }
-
-// ports are where the listeners are: a terminal has none.
-func (f *Facts) ports(o Options) []int {
-	if f.Terminal {
-		return nil
-	}
-	return o.Ports[:]
-}

@@ -58,6 +58,10 @@ type Options struct {
 	// Low are sockets that the sandbox has beside the listeners, see Process.Low.
 	Low []LowPort
 
+	// Any makes every address of the two ranges that fake addresses are taken of one of
+	// the sandbox's own: what listens at an unspecified address of Low is there as well.
+	Any bool
+
 	// Terminal, if not nil, has the command run at a pseudo-terminal of its own, which is
 	// joined to Stdin and Stdout, and to Stderr where that is a terminal: it is the
 	// terminal, if any, that those are.
@@ -72,6 +76,7 @@ type Options struct {
 	Timeout time.Duration
 
 	lowDenied error // what binding a low port fails with, for tests: a security module's word
+	noIPv6    bool  // the system has none, for tests
 }
 
 // Command is what runs in a sandbox. The environment is the whole one, secrets

@@ -18,7 +18,7 @@ import (
 // length of four bytes and that many bytes of JSON. Descriptors, where a message has
 // any, come with its first byte.
 //
-//	inside   listeners  + 2 descriptors: HTTP, SOCKS
+//	inside   listeners  + 2 descriptors: HTTP, SOCKS; and the bare sockets that were asked for
 //	inside   ready      the sandbox stands; waiting
 //	launcher start      what to run, and what the mounts must look like
 //	inside   started, or failed
