@@ -86,6 +86,7 @@ type App struct {
 	registry *session.Registry
 	ledger   *mint.Ledger
 	probing  *probing
+	names    *dnsguard.Store
 	guard    *dnsguard.Guard
 	gen      *session.Generation
 
@@ -126,6 +127,7 @@ func (app *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	app.registry, app.ledger, app.probing = process.Registry, process.ledger, process.probing
+	app.names = process.names
 	app.gen, err = app.generation()
 	return err
 }
@@ -219,17 +221,17 @@ func (app *App) generation() (*session.Generation, error) {
 	if err := app.Sandbox.validate(); err != nil {
 		return nil, err
 	}
-	if app.guard, err = app.DNS.guard(); err != nil {
-		return nil, err
-	}
 	locals, err := app.locals()
 	if err != nil {
+		return nil, err
+	}
+	if app.guard, err = app.DNS.guard(dnsguard.Config{Store: app.names, LocalHosts: locals}); err != nil {
 		return nil, err
 	}
 	return &session.Generation{
 		Policies:      policies,
 		DefaultPolicy: name,
-		Resolver:      resolver{app.guard.Resolve},
+		Guard:         app.guard,
 		Limits:        app.Timeouts.limits(),
 		SNI:           mode,
 		LocalHosts:    locals,

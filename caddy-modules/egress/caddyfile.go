@@ -7,6 +7,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"postern/dnsguard"
 )
 
 func init() {
@@ -163,7 +165,7 @@ func (p *parser) dns() error {
 	if len(p.app.DNS.Upstreams) == 0 {
 		return p.ArgErr()
 	}
-	if _, err := p.app.DNS.guard(); err != nil {
+	if _, err := p.app.DNS.guard(dnsguard.Config{}); err != nil {
 		return p.WrapErr(err)
 	}
 	_, err := Block(p.Dispenser, "dns", func() error {
@@ -172,7 +174,7 @@ func (p *parser) dns() error {
 			if err := p.duration(name, &p.app.DNS.MaxTTL); err != nil {
 				return err
 			}
-			if _, err := p.app.DNS.guard(); err != nil {
+			if _, err := p.app.DNS.guard(dnsguard.Config{}); err != nil {
 				return p.WrapErr(err)
 			}
 			return nil

@@ -9,6 +9,7 @@ import (
 
 	"postern/caddy-modules/session"
 	"postern/caddy-modules/session/lease"
+	"postern/dnsguard"
 	"postern/gitgw/mint"
 )
 
@@ -25,6 +26,7 @@ type shared struct {
 	*session.Registry
 	ledger  *mint.Ledger
 	probing *probing
+	names   *dnsguard.Store
 	ports   string
 }
 
@@ -52,6 +54,7 @@ func acquire(ports string) (shared, error) {
 				Log:   processLog(),
 			}),
 			probing: new(probing),
+			names:   new(dnsguard.Store),
 			ports:   ports,
 		}, nil
 	})

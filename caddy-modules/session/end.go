@@ -55,6 +55,7 @@ func (s *session) tearDown() {
 	revoking.Go(s.revoke)
 
 	s.front.close()
+	s.names.stop()
 	r.own.set(s, nil)
 	s.denials.close()
 	s.last = lease.Event{Time: time.Now(), Type: lease.EventSessionClose, Session: s.spec.ID, Fields: map[string]any{

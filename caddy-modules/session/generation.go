@@ -22,7 +22,9 @@ type Generation struct {
 	Policies      map[string]*policy.Set
 	DefaultPolicy string
 
-	// Resolver looks up the names that a policy allows.
+	// Guard opens the resolver of each session. Without one, Resolver looks up the
+	// names that a policy allows, for all of them alike.
+	Guard    Guard
 	Resolver proxy.Resolver
 
 	// Limits and SNI hold for connections made while this generation governs;

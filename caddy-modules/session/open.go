@@ -183,6 +183,7 @@ func (r *Registry) take(s *session, resumes bool) error {
 		return &lease.Error{Code: lease.CodeUnknownPolicy, Message: unknownPolicy(g, v.policy)}
 	}
 	s.view.Store(v)
+	s.follow(g)
 	s.ctx, s.cancel = context.WithCancel(r.ctx)
 	r.sessions[s.spec.ID] = s
 	r.tasks.Add(1)
@@ -209,6 +210,7 @@ func (s *session) start(ctx context.Context, o order) error {
 func (r *Registry) abandon(s *session) {
 	s.cancel()
 	s.front.close()
+	s.names.stop()
 	r.own.set(s, nil)
 	s.denials.close()
 	r.release(s)

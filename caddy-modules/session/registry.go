@@ -157,16 +157,18 @@ func (r *Registry) govern() []*session {
 	all := make([]*session, 0, len(r.sessions))
 	for _, s := range r.sessions {
 		s.view.Store(look(newest, s.spec, s.rules))
+		s.follow(newest)
 		all = append(all, s)
 	}
 	return all
 }
 
 // settle does what a new view needs besides being stored, outside of mu: servers
-// with the new limits, and an event where a session began or ceased to refuse.
+// with the new limits, an end to lookups of the generation before, and an event where a session began or ceased to refuse.
 func (r *Registry) settle(all []*session) {
 	for _, s := range all {
 		s.front.update()
+		s.names.retire()
 		s.tellRefusing()
 	}
 }

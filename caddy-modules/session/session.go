@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -40,6 +39,7 @@ type session struct {
 	opened time.Time
 
 	view    atomic.Pointer[view]
+	names   names
 	front   front
 	token   token
 	denials *denials
@@ -78,16 +78,6 @@ func (s *session) isOpen() bool {
 
 // policy is the set that judges a new connection.
 func (s *session) policy() *policy.Set { return s.view.Load().set }
-
-// Resolve asks the governing generation's resolver. It implements
-// proxy.Resolver, so that a reload reaches sessions that are open.
-func (s *session) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
-	g := s.view.Load().gen
-	if g == nil || g.Resolver == nil {
-		return nil, errNoResolver
-	}
-	return g.Resolver.Resolve(ctx, name)
-}
 
 // local answers the hosts that the appliance serves itself. They are its door to
 // the forge and not egress: they are there with the network off as well.
