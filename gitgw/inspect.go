@@ -119,7 +119,9 @@ func (p *push) refuseContent(no *contentError) bool {
 // run asks every question that the rules have.
 func (in *inspection) run(c Conditions) error {
 	o := pack.Options{Limits: in.p.limits.Pack, SHA256: in.p.head.Capabilities.format() == "sha256"}
-	scan := in.secretScan(c)
+	// The pack is read once, and whether a rule for force decides shows only in it: what
+	// such a rule might look for is looked for, and counts where it does decide.
+	scan := in.secretScan(c.and(in.ifForced()))
 	if scan != nil {
 		o.Blob = scan.blob
 	}
@@ -140,15 +142,24 @@ func (in *inspection) run(c Conditions) error {
 	if most := in.p.packLimit(); most > 0 && in.p.kept.size > most {
 		return &contentError{reason: packSizeError{most}.Error()}
 	}
-	if scan == nil && c.Secrets {
-		return errors.New("a rule for forced pushes looks for secrets, and the one for updates does not")
-	}
-	if scan != nil {
+	if c.Secrets {
 		if err := scan.verdict(in); err != nil {
 			return err
 		}
 	}
 	return in.protect(c.Protect)
+}
+
+// ifForced is what would have to hold as well were all refs forced of which it is not
+// known.
+func (in *inspection) ifForced() Conditions {
+	var c Conditions
+	for _, i := range in.p.asked.forced {
+		u := in.p.head.Updates[i]
+		u.Forced = ForcedYes
+		c = c.and(in.p.g.decide(in.p.up.repo, u).Conditions)
+	}
+	return c
 }
 
 // forced finds whether an update is a forced one, and decides it again.

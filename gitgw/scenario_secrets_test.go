@@ -105,6 +105,46 @@ func TestSecretsInHistory(t *testing.T) {
 	}
 }
 
+// A rule for force that looks for secrets looks in forced pushes, and in no others.
+func TestSecretsOfForceAlone(t *testing.T) {
+	t.Parallel()
+	forceAlone := under(func(b *gitgw.RepoRules) { b.Rules[1].Conditions.Secrets = true }, "push feat create update", "push feat force")
+	for _, c := range []struct {
+		name          string
+		forced, holds bool
+		ok            bool
+	}{
+		{"an update", false, false, true},
+		{"an update with a secret", false, true, true},
+		{"a forced one", true, false, true},
+		{"a forced one with a secret", true, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, forceAlone)
+			w.commit(w.clone, "a.txt", "before\n")
+			w.git("push", "-q", "origin", "main:feat").want(t, 0)
+			secret := credential()
+			if c.forced {
+				w.mustGit(w.clone, "reset", "-q", "--hard", "HEAD~1")
+			}
+			if c.holds {
+				w.commit(w.clone, "b.env", "TOKEN="+secret+"\n")
+			} else {
+				w.commit(w.clone, "b.env", "TOKEN=none\n")
+			}
+			w.hub.ForgetRequests()
+			r := w.git("push", "--force", "origin", "main:feat")
+			if !c.ok {
+				w.caught(secret, r, "github-pat in b.env")
+				return
+			}
+			r.want(t, 0, "main -> feat")
+			w.wantRef("refs/heads/feat", w.head("main"))
+		})
+	}
+}
+
 // In a lock file such words are sums, and prose is prose.
 func TestSecretsPass(t *testing.T) {
 	t.Parallel()
