@@ -122,8 +122,10 @@ type RefRule struct {
 	Conditions Conditions
 }
 
-// ParseRefRule reads a rule's words after the verdict: patterns and actions in
-// any order. A branch whose name is an action's is written refs/heads/delete.
+// ParseRefRule reads a rule's words after the verdict: patterns, and then actions. A
+// pattern with a slash, a colon or a star may stand behind an action; any other word
+// there, and a word that is almost an action, is an error. A branch whose name is an
+// action's, or almost, is written refs/heads/delete.
 func ParseRefRule(verdict string, words []string, source string) (RefRule, error) {
 	rule := RefRule{Source: source}
 	if err := rule.Kind.UnmarshalText([]byte(verdict)); err != nil {
@@ -133,6 +135,9 @@ func ParseRefRule(verdict string, words []string, source string) (RefRule, error
 		if action, ok := parseAction(word); ok {
 			rule.Actions = append(rule.Actions, action)
 			continue
+		}
+		if err := checkWord(word, len(rule.Actions) > 0); err != nil {
+			return RefRule{}, err
 		}
 		pattern, err := ParseRefPattern(word)
 		if err != nil {

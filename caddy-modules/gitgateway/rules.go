@@ -127,28 +127,37 @@ func (r Repo) compile(place string) (gitgw.RepoRules, error) {
 }
 
 func (r RefRule) compile(source string) (gitgw.RefRule, error) {
-	// An action among the refs would change its meaning silently: in the words of
-	// a Caddyfile the two may be mixed, in JSON each has its field.
+	rule := gitgw.RefRule{Source: source, Reason: r.Reason}
+	if err := rule.Kind.UnmarshalText([]byte(r.Verdict)); err != nil {
+		return gitgw.RefRule{}, err
+	}
+	if len(r.Refs) == 0 {
+		return gitgw.RefRule{}, fmt.Errorf("parse rule %q: names no ref", strings.Join(append([]string{r.Verdict}, r.Actions...), " "))
+	}
 	for _, ref := range r.Refs {
+		// In the words of a Caddyfile refs and actions are told apart by what they are,
+		// in JSON each has its field, and one in the other's is a slip.
 		if new(gitgw.Action).UnmarshalText([]byte(ref)) == nil {
 			return gitgw.RefRule{}, fmt.Errorf("parse refs: %q is an action; a branch of that name is refs/heads/%s", ref, ref)
 		}
-	}
-	for _, a := range r.Actions {
-		if err := new(gitgw.Action).UnmarshalText([]byte(a)); err != nil {
+		pattern, err := gitgw.ParseRefPattern(ref)
+		if err != nil {
 			return gitgw.RefRule{}, err
 		}
+		rule.Refs = append(rule.Refs, pattern)
 	}
-	words := append(append([]string(nil), r.Refs...), r.Actions...)
-	rule, err := gitgw.ParseRefRule(r.Verdict, words, source)
-	if err != nil {
-		return gitgw.RefRule{}, err
+	for _, word := range r.Actions {
+		var action gitgw.Action
+		if err := action.UnmarshalText([]byte(word)); err != nil {
+			return gitgw.RefRule{}, err
+		}
+		rule.Actions = append(rule.Actions, action)
 	}
-	rule.Reason = r.Reason
 	if rule.Kind == gitgw.Deny && r.Conditions != (Conditions{}) {
 		// Read as "deny only pushes with secrets", it would say what does not hold.
 		return gitgw.RefRule{}, errors.New("a deny refuses whatever the push holds; max_refs, max_pack and secrets belong to rules that let pushes through")
 	}
+	var err error
 	rule.Conditions, err = r.Conditions.compile()
 	return rule, err
 }
