@@ -6,12 +6,20 @@ import (
 	"postern/gitgw/pack"
 )
 
+// MaxRefs is the most refs in one push by default, MaxLooked the most bytes of a pack
+// that a rule looks into, which is also the most that GitHub takes. No condition of a
+// configuration is wider.
+const (
+	MaxRefs         = 5000
+	MaxLooked int64 = 2 << 30
+)
+
 // Limits bound what one push may take. A zero field means its default.
 type Limits struct {
 	// HeadBytes bounds commands, shallow lines and options together, inflated.
 	// Default 4 MiB; 3,000 refs take 390 KB.
 	HeadBytes int64
-	// Commands is the most refs in one push. Default 5,000.
+	// Commands is the most refs in one push. Default [MaxRefs].
 	Commands int
 	// ShallowLines is the most boundary commits. Default 10,000.
 	ShallowLines int
@@ -50,8 +58,7 @@ type Limits struct {
 	// Look is how long a token to list refs serves further listings of the same
 	// run and repository. Default 1 min.
 	Look time.Duration
-	// Kept is the most bytes of a pack that a rule looks into. Default 2 GiB, which is
-	// the most that GitHub takes.
+	// Kept is the most bytes of a pack that a rule looks into. Default [MaxLooked].
 	Kept int64
 	// Pack bounds what a look into a pack may cost.
 	Pack pack.Limits
@@ -67,7 +74,7 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	l.HeadBytes = orDefault(l.HeadBytes, 4<<20)
-	l.Commands = orDefault(l.Commands, 5000)
+	l.Commands = orDefault(l.Commands, MaxRefs)
 	l.ShallowLines = orDefault(l.ShallowLines, 10000)
 	l.PushOptions = orDefault(l.PushOptions, 100)
 	l.Stall = orDefault(l.Stall, 60*time.Second)
@@ -81,7 +88,7 @@ func (l Limits) withDefaults() Limits {
 	l.Pushes = orDefault(l.Pushes, 4)
 	l.Mints = orDefault(l.Mints, 30)
 	l.Look = orDefault(l.Look, time.Minute)
-	l.Kept = orDefault(l.Kept, 2<<30)
+	l.Kept = orDefault(l.Kept, MaxLooked)
 	l.LFSBytes = orDefault(l.LFSBytes, 5<<30)
 	l.LFSIdle = orDefault(l.LFSIdle, 3*time.Minute)
 	if l.Retry == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/dustin/go-humanize"
@@ -15,11 +16,11 @@ import (
 // Conditions hold for pushes besides the rules for their refs. Of a rule's and its
 // repository's the stricter counts.
 type Conditions struct {
-	// The most refs in one push. Default: 5,000, the gateway's own limit.
+	// The most refs in one push, up to 5,000. Default: 5,000, the gateway's own limit.
 	MaxRefs int `json:"max_refs,omitempty"`
 
-	// The most bytes in the pack of one push. Default: no limit, and 2 GiB for a
-	// push that a rule has to look into.
+	// The most bytes in the pack of one push, from 1 KiB to 2 GiB. Default: no limit,
+	// and 2 GiB for a push that a rule has to look into.
 	MaxPack int64 `json:"max_pack,omitempty"`
 
 	// `deny` refuses a push that holds what looks like a credential, and names the
@@ -27,12 +28,36 @@ type Conditions struct {
 	Secrets string `json:"secrets,omitempty"`
 }
 
+// leastPack is less than a pack with one commit takes, and so a unit that was forgotten.
+const leastPack = 1 << 10
+
+// parseSize reads a size with its unit: a bare number could be meant in any.
+func parseSize(text string) (int64, error) {
+	size, err := humanize.ParseBytes(text)
+	if err != nil || strings.TrimRight(text, "0123456789., ") == "" {
+		return 0, fmt.Errorf("parse max_pack %q: want a size with its unit, as in 50MB or 1GiB", text)
+	}
+	switch {
+	case size < leastPack:
+		return 0, fmt.Errorf("parse max_pack %q: want a size of 1KiB or more, as in 50MB or 1GiB", text)
+	case size > math.MaxInt64:
+		size = math.MaxInt64
+	}
+	return int64(size), nil
+}
+
 func (c Conditions) compile() (gitgw.Conditions, error) {
 	switch {
 	case c.MaxRefs < 0:
 		return gitgw.Conditions{}, fmt.Errorf("parse max_refs: %d is no number of refs", c.MaxRefs)
+	case c.MaxRefs > gitgw.MaxRefs:
+		return gitgw.Conditions{}, fmt.Errorf("parse max_refs: %d is more than the %d refs that the gateway takes in any push; leave max_refs out for that limit", c.MaxRefs, gitgw.MaxRefs)
 	case c.MaxPack < 0:
 		return gitgw.Conditions{}, fmt.Errorf("parse max_pack: %d is no size", c.MaxPack)
+	case c.MaxPack > 0 && c.MaxPack < leastPack:
+		return gitgw.Conditions{}, fmt.Errorf("parse max_pack: %d bytes hold no push; want 1KiB or more, as in 50MB or 1GiB", c.MaxPack)
+	case c.MaxPack > gitgw.MaxLooked:
+		return gitgw.Conditions{}, fmt.Errorf("parse max_pack: %s is more than the 2GiB that a rule can look into; leave max_pack out where packs may be larger", humanize.IBytes(uint64(c.MaxPack)))
 	case c.Secrets != "" && c.Secrets != "deny":
 		return gitgw.Conditions{}, fmt.Errorf("parse secrets: want deny, not %q", c.Secrets)
 	}
@@ -62,14 +87,12 @@ func (c *Conditions) unmarshal(d *caddyfile.Dispenser) (ours bool, err error) {
 	switch name {
 	case "max_refs":
 		if c.MaxRefs, err = strconv.Atoi(text); err != nil || c.MaxRefs < 1 {
-			return true, d.Errf("max_refs %q: want a number from 1 on", text)
+			return true, d.Errf("max_refs %q: want a number from 1 to %d", text, gitgw.MaxRefs)
 		}
 	case "max_pack":
-		size, err := humanize.ParseBytes(text)
-		if err != nil || size < 1 || size > math.MaxInt64 {
-			return true, d.Errf("max_pack %q: want a size, as in 50MB or 1GiB", text)
+		if c.MaxPack, err = parseSize(text); err != nil {
+			return true, d.WrapErr(err)
 		}
-		c.MaxPack = int64(size)
 	default:
 		c.Secrets = text
 	}

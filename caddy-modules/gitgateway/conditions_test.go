@@ -44,6 +44,18 @@ func TestConditionsRefused(t *testing.T) {
 		"max_refs 1\nmax_refs 2":                 "given twice",
 		"max_pack much":                          "want a size",
 		"max_pack 0":                             "want a size",
+		"max_pack 50":                            "want a size with its unit, as in 50MB",
+		"max_pack 5000000":                       "want a size with its unit",
+		"max_pack 1.5":                           "want a size with its unit",
+		"max_pack 50B":                           "1KiB or more",
+		"max_pack 9GiB":                          "9.0 GiB is more than the 2GiB",
+		"max_pack 99EiB":                         "want a size",
+		"max_pack 15EiB":                         "more than the 2GiB",
+		"max_refs 5001":                          "5001 is more than the 5000 refs",
+		"max_refs 9999999":                       "more than the 5000 refs",
+		"push main {\nmax_pack 3GB\n}":           "more than the 2GiB",
+		"push main {\nmax_pack 3\n}":             "with its unit",
+		"push main {\nmax_refs 6000\n}":          "more than the 5000",
 		"secrets allow":                          "want deny",
 		"protect":                                "wrong argument count",
 		"protect /etc":                           "below the repository's root",
@@ -61,8 +73,25 @@ func TestConditionsRefused(t *testing.T) {
 		"deny main {\nmax_refs 1\n}":             "whatever the push holds",
 		"maxrefs 3":                              "want push, ask, deny, max_refs",
 	} {
-		if _, err := repoBlock(strings.Split(lines, "\n")...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := repoBlock(strings.Split(lines, "\n")...); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "Testfile:") {
 			t.Errorf("%q: %v, want %q", lines, err, want)
+		}
+	}
+}
+
+// The limits are those of a configuration in JSON as well.
+func TestConditionsInJSON(t *testing.T) {
+	for _, c := range []struct {
+		conditions Conditions
+		want       string
+	}{
+		{Conditions{MaxPack: 50}, "50 bytes hold no push"},
+		{Conditions{MaxPack: 3 << 30}, "more than the 2GiB"},
+		{Conditions{MaxRefs: 5001}, "more than the 5000"},
+		{Conditions{MaxRefs: 5000, MaxPack: 2 << 30}, ""},
+	} {
+		if _, err := c.conditions.compile(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.conditions, err, c.want)
 		}
 	}
 }
