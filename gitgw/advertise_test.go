@@ -132,6 +132,10 @@ func TestNewForge(t *testing.T) {
 		{"github.com", "", "https://github.com/?a=b", "", ""},
 		{"github.com", "", "/relative", "", ""},
 		{"github.com", "http://[::1", "", "", ""},
+		{"github.com", "https://api.github.com:99999/", "", "", ""},
+		{"github.com", "", "https://github.com:0/", "", ""},
+		{"github.com", "", "https://github.com:/", "", ""},
+		{"github.com", "", "https://user:pw@github.com:x/", "", ""},
 	} {
 		f, err := NewForge(c.host, c.api, c.git)
 		if c.wantAPI == "" {

@@ -1,8 +1,11 @@
 package gitgw
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
+	"strings"
 )
 
 // Forge is one host that repositories may name, with the addresses behind it.
@@ -40,10 +43,19 @@ func NewForge(host, api, git string) (Forge, error) {
 	}{{"API", api, &f.API}, {"git", git, &f.Git}} {
 		u, err := url.Parse(base.text)
 		if err != nil {
+			// The text of a *url.Error holds the URL, which may hold a password.
+			if inner, ok := errors.AsType[*url.Error](err); ok {
+				err = inner.Err
+			}
 			return Forge{}, fmt.Errorf("configure forge %s: parse %s URL: %w", host, base.what, err)
 		}
 		if (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 			return Forge{}, fmt.Errorf("configure forge %s: %s URL %s: want http(s)://HOST/PATH/ and no user or query", host, base.what, u.Redacted())
+		}
+		if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
+			if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+				return Forge{}, fmt.Errorf("configure forge %s: %s URL %s: %q is no port; want 1 to 65535", host, base.what, u.Redacted(), port)
+			}
 		}
 		*base.to = u.JoinPath("/")
 	}

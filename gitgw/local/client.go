@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -37,9 +38,9 @@ func New(what, address string) (*Client, error) {
 	}}
 	// The form of Caddy's network addresses: unix/ and then an absolute path.
 	if path, ok := strings.CutPrefix(address, "unix/"); ok {
-		path = filepath.Clean(path)
-		if !filepath.IsAbs(path) {
-			return nil, fmt.Errorf("configure %s %q: want an absolute path, as in unix//run/host.sock", what, address)
+		path, err := socketPath(path)
+		if err != nil {
+			return nil, fmt.Errorf("configure %s %q: %w", what, address, err)
 		}
 		c.url = "http://host/"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -49,10 +50,17 @@ func New(what, address string) (*Client, error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, fmt.Errorf("configure %s %q: %w", what, address, err)
+		// The text of a *url.Error holds the address, which may hold a password.
+		if inner, ok := errors.AsType[*url.Error](err); ok {
+			err = inner.Err
+		}
+		return nil, fmt.Errorf("configure %s: parse address: %w; want unix//PATH or http://127.0.0.1:PORT/PATH", what, err)
 	}
 	if u.Scheme != "http" || u.User != nil || u.Fragment != "" || !loopback(u.Hostname()) {
 		return nil, fmt.Errorf("configure %s %q: want unix//PATH or http://127.0.0.1:PORT/PATH", what, u.Redacted())
+	}
+	if err := checkPort(u); err != nil {
+		return nil, fmt.Errorf("configure %s %q: %w", what, address, err)
 	}
 	c.url = u.String()
 	// The name localhost could be anything by the time it is asked.
@@ -63,6 +71,36 @@ func New(what, address string) (*Client, error) {
 		return dialer.DialContext(ctx, network, addr)
 	}
 	return c, nil
+}
+
+// socketPath checks a path at which a socket may be: what no system could connect to
+// would be found out by the first question.
+func socketPath(path string) (string, error) {
+	const longest = 103 // of macOS; Linux takes 107
+	clean := filepath.Clean(path)
+	switch {
+	case !filepath.IsAbs(clean) || clean == "/":
+		return "", errors.New("want an absolute path, as in unix//run/host.sock")
+	case strings.HasSuffix(path, "/"):
+		return "", errors.New("names a folder; want the socket in it, as in unix//run/host.sock")
+	case strings.ContainsAny(path, "\x00|"):
+		return "", errors.New("want the path of a socket alone; its permissions are set by the program that listens")
+	case len(clean) > longest:
+		return "", fmt.Errorf("the path is %d bytes long, and a socket's at most %d", len(clean), longest)
+	}
+	return clean, nil
+}
+
+// checkPort refuses a port that cannot be connected to. Without one it is 80.
+func checkPort(u *url.URL) error {
+	port := u.Port()
+	if port == "" && !strings.HasSuffix(u.Host, ":") {
+		return nil
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' {
+		return fmt.Errorf("%q is no port; want 1 to 65535", port)
+	}
+	return nil
 }
 
 // loopback reports whether host cannot be another machine. Names are not looked
