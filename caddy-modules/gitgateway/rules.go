@@ -96,7 +96,12 @@ func compileRules(repos []Repo) (*gitgw.Rules, error) {
 		}
 		blocks = append(blocks, block)
 	}
-	return gitgw.NewRules(blocks...)
+	rules, err := gitgw.NewRules(blocks...)
+	if err != nil {
+		return nil, err
+	}
+	// Otherwise the first push to such a repository would be what tells.
+	return rules, rules.Tie()
 }
 
 // compile makes one block; place is where it stands in the JSON.
