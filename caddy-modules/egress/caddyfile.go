@@ -1,8 +1,6 @@
 package egress
 
 import (
-	"time"
-
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -68,16 +66,16 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 func (app *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the option's name
 	if d.NextArg() {
-		return d.ArgErr()
+		return Want(d, "egress { … }, and nothing on its line")
 	}
 	segment := d.NextSegment()
 	if len(segment) == 1 && d.ValRaw() == "}" { // the segment of an empty block is its name alone
-		return emptyBlock(d, "egress")
+		return emptyBlock(segment[0], "egress")
 	}
 	if err := checkImports(segment); err != nil {
 		return err
 	}
-	p := parser{Dispenser: caddyfile.NewDispenser(segment), app: app, seen: map[string]bool{}}
+	p := parser{Dispenser: caddyfile.NewDispenser(segment), app: app, seen: map[string]bool{}, begin: segment[0]}
 	p.Next()
 	if _, err := Block(p.Dispenser, "egress", p.option); err != nil {
 		return err
@@ -90,6 +88,7 @@ type parser struct {
 	*caddyfile.Dispenser
 	app       *App
 	seen      map[string]bool
+	begin     caddyfile.Token // the block's name
 	defaultAt caddyfile.Token // the argument of default_policy
 }
 
@@ -116,7 +115,7 @@ func (p *parser) option() error {
 	switch name {
 	case "default_policy":
 		if !p.AllArgs(&p.app.DefaultPolicy) {
-			return p.ArgErr()
+			return Want(p.Dispenser, "default_policy NAME")
 		}
 		p.defaultAt = p.Token()
 	case "local":
@@ -137,7 +136,7 @@ func (p *parser) option() error {
 		return p.sandbox()
 	case "sni":
 		if !p.AllArgs(&p.app.SNI) {
-			return p.ArgErr()
+			return Want(p.Dispenser, "sni enforce|log|off")
 		}
 		if _, err := parseSNI(p.app.SNI); err != nil {
 			return p.WrapErr(err)
@@ -151,7 +150,7 @@ func (p *parser) option() error {
 func (p *parser) local() error {
 	args := p.RemainingArgs()
 	if len(args) == 0 {
-		return p.ArgErr()
+		return Want(p.Dispenser, "local HOST…")
 	}
 	p.app.LocalHosts = args
 	if _, err := p.app.locals(); err != nil {
@@ -163,7 +162,7 @@ func (p *parser) local() error {
 func (p *parser) dns() error {
 	p.app.DNS = &DNS{Upstreams: p.RemainingArgs()}
 	if len(p.app.DNS.Upstreams) == 0 {
-		return p.ArgErr()
+		return Want(p.Dispenser, "dns ADDRESS… [{ max_ttl DURATION }]")
 	}
 	if _, err := p.app.DNS.guard(dnsguard.Config{}); err != nil {
 		return p.WrapErr(err)
@@ -192,7 +191,7 @@ func (p *parser) sessionsLine() error {
 			return p.Errf("%s is given twice", name)
 		}
 		if !p.AllArgs(&p.app.Sessions.Ports) {
-			return p.ArgErr()
+			return Want(p.Dispenser, "ports FIRST-LAST, as in 20000-29999")
 		}
 		if _, _, err := parsePorts(p.app.Sessions.Ports); err != nil {
 			return p.WrapErr(err)
@@ -221,16 +220,13 @@ func (p *parser) duration(name string, into *caddy.Duration) error {
 	}
 	var text string
 	if !p.AllArgs(&text) {
-		return p.ArgErr()
+		return Want(p.Dispenser, name+" DURATION, as in 10s")
 	}
-	v, err := caddy.ParseDuration(text)
+	v, err := ParseTime(name, text)
 	if err != nil {
-		return p.Errf("parse %s: %w", name, err)
+		return p.WrapErr(err)
 	}
-	if v <= 0 {
-		return p.Errf("parse %s: %s is not a positive time", name, time.Duration(v))
-	}
-	*into = caddy.Duration(v)
+	*into = v
 	return nil
 }
 
@@ -238,15 +234,14 @@ func (p *parser) duration(name string, into *caddy.Duration) error {
 func (p *parser) finish() error {
 	if _, err := p.app.defaultPolicy(); err != nil {
 		if p.defaultAt.File != "" {
-			return wrapAt(p.defaultAt, err)
+			return At(p.defaultAt, err)
 		}
-		return p.WrapErr(err)
+		return At(p.begin, err)
 	}
-	// What no single rule shows. The errors name the places of the rules.
-	if _, _, err := p.app.compile(nil); err != nil {
-		return p.WrapErr(err)
-	}
-	return nil
+	// What no single rule shows. The errors name the places of the rules, and the end of
+	// the block is none of them.
+	_, _, err := p.app.compile(nil)
+	return err
 }
 
 // Interface guard

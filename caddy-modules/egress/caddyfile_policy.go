@@ -1,6 +1,9 @@
 package egress
 
-import "regexp"
+import (
+	"fmt"
+	"regexp"
+)
 
 // policyName is what a session may name; the same bytes as in package lease.
 var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
@@ -8,8 +11,9 @@ var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 // policy reads one policy; the syntax is with App.UnmarshalCaddyfile.
 func (p *parser) policy() error {
 	var name string
+	begin := p.Token()
 	if !p.AllArgs(&name) {
-		return p.ArgErr()
+		return Want(p.Dispenser, "policy NAME [{ … }]")
 	}
 	if !policyName.MatchString(name) {
 		return p.Errf("%q is not a policy name (1 to 64 of A-Z a-z 0-9 _ - .)", name)
@@ -25,7 +29,7 @@ func (p *parser) policy() error {
 	if opened && len(pol.Allow) == 0 && !pol.Baseline {
 		// The baseline must not come by itself: taking the last allow line away
 		// would then open more than it had.
-		return p.Errf("policy %s has neither allow nor baseline: name one, or leave the block out to allow nothing", name)
+		return At(begin, fmt.Errorf("policy %s has neither allow nor baseline: name one, or leave the block out to allow nothing", name))
 	}
 	if p.app.Policies == nil {
 		p.app.Policies = map[string]*Policy{}
@@ -38,7 +42,7 @@ func (p *parser) policyLine(pol *Policy) error {
 	switch name := p.Val(); name {
 	case "baseline":
 		if p.NextArg() {
-			return p.ArgErr()
+			return Want(p.Dispenser, "baseline, and nothing on its line")
 		}
 		pol.Baseline = true
 	case "allow":
@@ -53,7 +57,7 @@ func (p *parser) policyLine(pol *Policy) error {
 
 // rules reads either form, HOST… on the line or a block of rules.
 func (p *parser) rules(name string, into *[]Rule) error {
-	words := p.RemainingArgs()
+	begin, words := p.Token(), p.RemainingArgs()
 	if len(words) == 0 {
 		return p.need(name, func() error { return p.ruleLine(into) })
 	}
@@ -74,7 +78,9 @@ func (p *parser) rules(name string, into *[]Rule) error {
 		*into = append(*into, rule)
 		i = end
 	}
-	if opened, err := Block(p.Dispenser, name, func() error { return p.Errf("%s takes hosts on its line or a block, not both", name) }); err != nil || opened {
+	if opened, err := Block(p.Dispenser, name, func() error {
+		return At(begin, fmt.Errorf("%s takes hosts on its line or a block, not both", name))
+	}); err != nil || opened {
 		return err
 	}
 	return nil

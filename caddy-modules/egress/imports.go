@@ -70,7 +70,7 @@ func checkImportLines(tokens []caddyfile.Token) error {
 			continue // a placeholder is not known here
 		}
 		if err := checkImport(word.File, pattern.Text); err != nil {
-			return wrapAt(word, err)
+			return At(word, err)
 		}
 	}
 	return nil

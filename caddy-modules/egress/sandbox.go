@@ -97,7 +97,7 @@ func (p *parser) sandbox() error {
 			return p.Errf("sandbox is on or off, not %q", s.Mode)
 		}
 		if p.NextArg() {
-			return p.ArgErr()
+			return Want(p.Dispenser, "sandbox on|off [{ launcher PATH }]")
 		}
 	}
 	opened, err := Block(p.Dispenser, "sandbox", func() error {
@@ -108,7 +108,7 @@ func (p *parser) sandbox() error {
 			return p.Errf("launcher is given twice")
 		}
 		if !p.AllArgs(&s.Launcher) {
-			return p.ArgErr()
+			return Want(p.Dispenser, "launcher PATH")
 		}
 		if err := s.validate(); err != nil {
 			return p.WrapErr(err)

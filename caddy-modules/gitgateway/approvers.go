@@ -60,11 +60,7 @@ func (m *Timing) Validate() error {
 
 // unmarshal reads the times from a module's block.
 func (m *Timing) unmarshal(d *caddyfile.Dispenser, module string) error {
-	var timeout, remember string
-	if err := options(d, module, map[string]*string{"timeout": &timeout, "remember": &remember}); err != nil {
-		return err
-	}
-	return wrap(d, errors.Join(setDuration("timeout", timeout, &m.Timeout), setDuration("remember", remember, &m.Keep)))
+	return options(d, module, map[string]option{"timeout": duration("timeout", &m.Timeout), "remember": duration("remember", &m.Keep)})
 }
 
 // HTTP asks a program on this host: it sends the question as JSON in a POST and
@@ -92,7 +88,11 @@ func (m *HTTP) Provision(caddy.Context) (err error) {
 	if m.URL == "" {
 		return errors.New("url is missing")
 	}
-	m.approver, err = approve.NewHTTP(caddy.NewReplacer().ReplaceKnown(m.URL, ""))
+	url, err := resolve("url", m.URL)
+	if err != nil {
+		return err
+	}
+	m.approver, err = approve.NewHTTP(url)
 	return err
 }
 
@@ -111,7 +111,7 @@ func (m *HTTP) Approver() gitgw.Approver { return m.approver }
 func (m *HTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the module's name
 	if !d.AllArgs(&m.URL) {
-		return d.ArgErr()
+		return egress.Want(d, "approver http unix//PATH|http://127.0.0.1:PORT/PATH [{ timeout DURATION; remember DURATION }]")
 	}
 	// What it says of the address it says with file and line here.
 	if _, err := approve.NewHTTP(m.URL); err != nil {
@@ -186,7 +186,7 @@ func (m *Queue) Cleanup() error {
 func (m *Queue) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the module's name
 	if d.NextArg() {
-		return d.ArgErr()
+		return egress.Want(d, "approver queue [{ timeout DURATION; remember DURATION }]")
 	}
 	return m.unmarshal(d, "queue")
 }

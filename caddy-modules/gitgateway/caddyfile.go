@@ -59,8 +59,9 @@ func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 // may not be pushed to.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name
+	h.Places.Gateway = egress.Origin(d).String()
 	if d.NextArg() {
-		return d.ArgErr()
+		return egress.Want(d, "git_gateway { … }, and nothing on its line")
 	}
 	seen := map[string]bool{}
 	opened, err := egress.Block(d, "git_gateway", func() error {
@@ -73,11 +74,11 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		}
 		switch name {
 		case "token":
-			return guest(d, "gitgw.minters", "from", &h.TokenRaw)
+			return guest(d, "gitgw.minters", "from", &h.TokenRaw, &h.Places.Token)
 		case "rules":
-			return guest(d, "gitgw.rules", "from", &h.RulesRaw)
+			return guest(d, "gitgw.rules", "from", &h.RulesRaw, &h.Places.Rules)
 		case "approver":
-			return guest(d, "gitgw.approvers", "by", &h.ApproverRaw)
+			return guest(d, "gitgw.approvers", "by", &h.ApproverRaw, &h.Places.Approver)
 		case "forge":
 			return h.unmarshalForge(d)
 		case "repo":
@@ -96,24 +97,24 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.Err("git_gateway needs a block")
 	}
 	// What blocks say together: the same repository twice, one of a forge that is not there.
-	if _, _, err := h.compile(); err != nil {
-		return d.WrapErr(err)
-	}
-	return nil
+	// The errors name the blocks' places, and the end of the directive is none of them.
+	_, _, err = h.compile()
+	return err
 }
 
 // guest reads the options of a module and keeps them as its JSON.
-func guest(d *caddyfile.Dispenser, namespace, key string, into *json.RawMessage) error {
+func guest(d *caddyfile.Dispenser, namespace, key string, into *json.RawMessage, place *string) error {
 	noun := d.Val()
+	*place = egress.Origin(d).String()
+	var names []string
+	for _, m := range caddy.GetModules(namespace) {
+		names = append(names, m.ID.Name())
+	}
 	if !d.NextArg() {
-		return d.ArgErr()
+		return egress.Want(d, noun+" "+strings.Join(names, "|")+" [ARG…] [{ … }]")
 	}
 	name := d.Val()
 	if _, err := caddy.GetModule(namespace + "." + name); err != nil {
-		var names []string
-		for _, m := range caddy.GetModules(namespace) {
-			names = append(names, m.ID.Name())
-		}
 		return d.Errf("unknown %s %q; want %s", noun, name, strings.Join(names, ", "))
 	}
 	mod, err := caddyfile.UnmarshalModule(d, namespace+"."+name)
@@ -127,7 +128,7 @@ func guest(d *caddyfile.Dispenser, namespace, key string, into *json.RawMessage)
 func (h *Handler) unmarshalForge(d *caddyfile.Dispenser) error {
 	var f Forge
 	if !d.AllArgs(&f.Host) {
-		return d.ArgErr()
+		return egress.Want(d, "forge HOST [{ api URL; git URL }]")
 	}
 	if _, err := compileForges(append(h.Forges, f)); err != nil {
 		return d.WrapErr(err)
@@ -142,7 +143,9 @@ func (h *Handler) unmarshalForge(d *caddyfile.Dispenser) error {
 		case *into != "":
 			return d.Errf("%s is given twice", name)
 		case !d.AllArgs(into):
-			return d.ArgErr()
+			return egress.Want(d, name+" URL")
+		case *into == "":
+			return d.Errf("%s is empty; want %s URL", name, name)
 		}
 		_, err := gitgw.NewForge(f.Host, f.API, f.Git)
 		return wrap(d, err)
@@ -154,7 +157,7 @@ func (h *Handler) unmarshalForge(d *caddyfile.Dispenser) error {
 func (h *Handler) unmarshalRepo(d *caddyfile.Dispenser) error {
 	var r Repo
 	if !d.AllArgs(&r.Name) {
-		return d.ArgErr()
+		return egress.Want(d, "repo HOST/OWNER/NAME [{ … }]")
 	}
 	if _, err := gitgw.ParseRepoPattern(r.Name); err != nil {
 		return d.WrapErr(err)
@@ -180,7 +183,10 @@ func unmarshalRefRule(d *caddyfile.Dispenser) (RefRule, error) {
 	if new(gitgw.Kind).UnmarshalText([]byte(rule.Verdict)) != nil {
 		return rule, d.Errf("unrecognized repo option %q; want push, ask, deny, max_refs, max_pack, secrets, protect or options", rule.Verdict)
 	}
-	words := d.RemainingArgs()
+	begin, words := d.Token(), d.RemainingArgs()
+	if len(words) == 0 {
+		return rule, egress.Want(d, rule.Verdict+" REF… [create|update|delete|force…] [{ … }]")
+	}
 	if _, err := gitgw.ParseRefRule(rule.Verdict, words, rule.From); err != nil {
 		return rule, d.WrapErr(err)
 	}
@@ -201,20 +207,22 @@ func unmarshalRefRule(d *caddyfile.Dispenser) (RefRule, error) {
 		case rule.Reason != "":
 			return d.Errf("%s is given twice", name)
 		case !d.AllArgs(&rule.Reason):
-			return d.ArgErr()
+			return egress.Want(d, `reason TEXT, in quotes where it has blanks: reason "ask the release team"`)
 		}
 		return wrap(d, checkLine("reason", rule.Reason))
 	})
 	if err != nil {
 		return rule, err
 	}
-	_, err = rule.compile(rule.From)
-	return rule, wrap(d, err)
+	if _, err = rule.compile(rule.From); err != nil {
+		return rule, egress.At(begin, err)
+	}
+	return rule, nil
 }
 
 func (h *Handler) unmarshalPrefix(d *caddyfile.Dispenser) error {
 	if !d.AllArgs(&h.Prefix) {
-		return d.ArgErr()
+		return egress.Want(d, `prefix TEXT, in quotes where it has blanks: prefix "Acme policy"`)
 	}
 	return wrap(d, checkLine("prefix", h.Prefix))
 }

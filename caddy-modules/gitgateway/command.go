@@ -112,7 +112,7 @@ func check(ctx caddy.Context, w io.Writer, file string, config []byte, repoText,
 		}
 		source, err := h.ruleSource(ctx)
 		if err != nil {
-			return 0, fmt.Errorf("%s: %w", file, err)
+			return 0, fmt.Errorf("%s: %w", file, placed(h.Places.Rules, err))
 		}
 		gateway := &gitgw.Gateway{Rules: rules, Source: source}
 		judged, _ := gateway.Judge(ctx, caller, repo, nil, update)

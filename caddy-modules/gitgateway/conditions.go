@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/dustin/go-humanize"
 
+	"postern/caddy-modules/egress"
 	"postern/gitgw"
 )
 
@@ -82,7 +83,7 @@ func (c *Conditions) unmarshal(d *caddyfile.Dispenser) (ours bool, err error) {
 	}
 	var text string
 	if !d.AllArgs(&text) {
-		return true, d.ArgErr()
+		return true, egress.Want(d, map[string]string{"max_refs": "max_refs N", "max_pack": "max_pack SIZE, as in 50MB or 1GiB", "secrets": "secrets deny"}[name])
 	}
 	switch name {
 	case "max_refs":
@@ -109,7 +110,7 @@ func (r *Repo) unmarshalContent(d *caddyfile.Dispenser) (ours bool, err error) {
 	}
 	words := d.RemainingArgs()
 	if len(words) == 0 {
-		return true, d.ArgErr()
+		return true, egress.Want(d, map[string]string{"protect": "protect PATH…, as in deploy/** or **/CODEOWNERS", "options": "options deny|GLOB…"}[name])
 	}
 	if name == "protect" {
 		r.Protect = append(r.Protect, words...)
@@ -119,13 +120,13 @@ func (r *Repo) unmarshalContent(d *caddyfile.Dispenser) (ours bool, err error) {
 	if len(words) == 1 && words[0] == "deny" {
 		// What holds without the line, written down.
 		if len(r.Options) > 0 {
-			return true, d.Err("options deny, and options that are let through")
+			return true, d.Err("options deny, and options that are let through; write one of the two")
 		}
 		r.DenyOptions = true
 		return true, nil
 	}
 	if r.DenyOptions {
-		return true, d.Err("options deny, and options that are let through")
+		return true, d.Err("options deny, and options that are let through; write one of the two")
 	}
 	r.Options = append(r.Options, words...)
 	_, err = optionPatterns(words)

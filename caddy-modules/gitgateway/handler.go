@@ -66,6 +66,9 @@ type Handler struct {
 	// What every refusal begins with. Default: `Control Center policy`.
 	Prefix string `json:"prefix,omitempty"`
 
+	// Where the directive and its parts were written. Default: not known.
+	Places Places `json:"places,omitzero"`
+
 	gateway  *gitgw.Gateway
 	sessions *session.Registry
 }
@@ -81,11 +84,11 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 // Provision compiles the rules and loads the minter and the approver.
 func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := onSandbox(ctx); err != nil {
-		return err
+		return placed(h.Places.Gateway, err)
 	}
 	v, err := ctx.AppIfConfigured("egress")
 	if err != nil {
-		return fmt.Errorf("find the sessions that may push (add an egress block to the global options): %w", err)
+		return placed(h.Places.Gateway, fmt.Errorf("find the sessions that may push (add an egress block to the global options): %w", err))
 	}
 	app := v.(*egress.App)
 	h.sessions = app.Registry()
@@ -119,12 +122,12 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if h.TokenRaw != nil {
 		mod, err := ctx.LoadModule(h, "TokenRaw")
 		if err != nil {
-			return fmt.Errorf("load token: %w", err)
+			return placed(h.Places.Token, fmt.Errorf("load token: %w", err))
 		}
 		source := mod.(MinterSource)
 		minter, err := source.NewMinter(forges)
 		if err != nil {
-			return fmt.Errorf("load token: %w", err)
+			return placed(h.Places.Token, fmt.Errorf("load token: %w", err))
 		}
 		// Every token, a push's and a session's, is recorded before it is used: a
 		// process that is killed revokes nothing itself.
@@ -134,22 +137,22 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		}
 	}
 	if err := app.AddGateway(hosts, tokens); err != nil {
-		return err
+		return placed(h.Places.Gateway, err)
 	}
 	if err := reachable(ctx, app.LocalHosts); err != nil {
-		return err
+		return placed(h.Places.Gateway, err)
 	}
 	if h.RulesRaw != nil {
 		mod, err := ctx.LoadModule(h, "RulesRaw")
 		if err != nil {
-			return fmt.Errorf("load rules: %w", err)
+			return placed(h.Places.Rules, fmt.Errorf("load rules: %w", err))
 		}
 		h.gateway.Source = mod.(RuleSource).Source()
 	}
 	if h.ApproverRaw != nil {
 		mod, err := ctx.LoadModule(h, "ApproverRaw")
 		if err != nil {
-			return fmt.Errorf("load approver: %w", err)
+			return placed(h.Places.Approver, fmt.Errorf("load approver: %w", err))
 		}
 		approver := mod.(ApproverSource)
 		h.gateway.Approver, h.gateway.ApproverName = approver.Approver(), approver.Name()

@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"postern/caddy-modules/egress"
 	"postern/gitgw"
 	"postern/gitgw/mint"
 )
@@ -77,7 +78,14 @@ func (m *GitHubApp) NewMinter(forges []gitgw.Forge) (gitgw.Minter, error) {
 	case !ok:
 		return nil, fmt.Errorf("github_app: the gateway has no forge %q", m.Forge)
 	}
-	path := caddy.NewReplacer().ReplaceKnown(m.KeyFile, "")
+	id, err := resolve("app_id", m.AppID)
+	if err != nil {
+		return nil, fmt.Errorf("github_app: %w", err)
+	}
+	path, err := resolve("key_file", m.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("github_app: %w", err)
+	}
 	pem, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("github_app: read app key: %w", err)
@@ -86,7 +94,7 @@ func (m *GitHubApp) NewMinter(forges []gitgw.Forge) (gitgw.Minter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("github_app: key file %s: %w", path, err)
 	}
-	return &mint.GitHubApp{AppID: caddy.NewReplacer().ReplaceKnown(m.AppID, ""), Key: key, Forge: forge}, nil
+	return &mint.GitHubApp{AppID: id, Key: key, Forge: forge}, nil
 }
 
 // Lends implements [MinterSource].
@@ -100,13 +108,14 @@ func (*GitHubApp) Lends() bool { return true }
 //	}
 func (m *GitHubApp) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the module's name
+	begin := d.Token()
 	if !d.AllArgs(&m.AppID) {
-		return d.ArgErr()
+		return egress.Want(d, "token github_app APP_ID { key_file PATH }")
 	}
-	if err := options(d, "github_app", map[string]*string{"key_file": &m.KeyFile, "forge": &m.Forge}); err != nil {
+	if err := options(d, "github_app", map[string]option{"key_file": text("PATH", &m.KeyFile), "forge": text("HOST", &m.Forge)}); err != nil {
 		return err
 	}
-	return wrap(d, m.Validate())
+	return invalid(begin, m.Validate(), "token github_app APP_ID { key_file PATH }")
 }
 
 // Static hands out fixed tokens, for forges without apps. They are the
@@ -170,13 +179,14 @@ func (m *Static) Lends() bool { return m.Read != "" }
 //	}
 func (m *Static) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the module's name
+	begin := d.Token()
 	if d.NextArg() {
-		return d.ArgErr()
+		return egress.Want(d, "token static { write TOKEN; read TOKEN }, a line each")
 	}
-	if err := options(d, "static", map[string]*string{"write": &m.Write, "read": &m.Read}); err != nil {
+	if err := options(d, "static", map[string]option{"write": text("TOKEN", &m.Write), "read": text("TOKEN", &m.Read)}); err != nil {
 		return err
 	}
-	return wrap(d, m.Validate())
+	return invalid(begin, m.Validate(), "token static { write TOKEN; read TOKEN }, a line each")
 }
 
 // Command asks a program for tokens, for forges and vaults that have no minter of
@@ -232,22 +242,30 @@ func (*Command) Lends() bool { return true }
 //	}]
 func (m *Command) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the module's name
+	begin := d.Token()
 	if m.Command = d.RemainingArgs(); len(m.Command) == 0 {
-		return d.ArgErr()
+		return egress.Want(d, "token command PROGRAM [ARG…] [{ timeout DURATION }]")
 	}
-	var timeout string
-	if err := options(d, "command", map[string]*string{"timeout": &timeout}); err != nil {
+	if err := options(d, "command", map[string]option{"timeout": duration("timeout", &m.Timeout)}); err != nil {
 		return err
 	}
-	return wrap(d, errors.Join(setDuration("timeout", timeout, &m.Timeout), m.Validate()))
+	return invalid(begin, m.Validate(), "token command PROGRAM [ARG…] [{ timeout DURATION }]")
 }
 
-// secret resolves the placeholders of a token. One that resolves to nothing is
-// an error: the forge would only say that it does not know us.
+// invalid tells of a module that lacks something at the line where it begins.
+func invalid(begin caddyfile.Token, err error, syntax string) error {
+	if err == nil {
+		return nil
+	}
+	return egress.At(begin, fmt.Errorf("%w; want %s", err, syntax))
+}
+
+// secret resolves the placeholders of a token: of an empty one the forge would only say
+// that it does not know us.
 func secret(name, text string) (string, error) {
-	value, err := caddy.NewReplacer().ReplaceOrErr(text, true, true)
+	value, err := resolve(name, text)
 	if err != nil {
-		return "", fmt.Errorf("static: resolve %s: %w", name, err)
+		return "", fmt.Errorf("static: %w", err)
 	}
 	return value, nil
 }

@@ -13,41 +13,82 @@ import (
 	"postern/caddy-modules/egress"
 )
 
+// option is one line NAME VALUE of a module's block. What is wrong with a value is told
+// at its line.
+type option struct {
+	value string // how the value is written
+	set   func(text string) error
+}
+
+// text is an option that is kept as it stands.
+func text(value string, into *string) option {
+	return option{value, func(text string) error { *into = text; return nil }}
+}
+
+// duration is an option that is a time above zero.
+func duration(name string, into *caddy.Duration) option {
+	return option{"DURATION, as in 10s", func(text string) (err error) {
+		*into, err = egress.ParseTime(name, text)
+		return err
+	}}
+}
+
 // options reads a block of NAME VALUE lines. The block may be missing; which
 // values are needed is the caller's business.
-func options(d *caddyfile.Dispenser, module string, fields map[string]*string) error {
+func options(d *caddyfile.Dispenser, module string, fields map[string]option) error {
+	seen := map[string]bool{}
 	_, err := egress.Block(d, module, func() error {
-		name := d.Val()
-		into, ok := fields[name]
+		name, text := d.Val(), ""
+		o, ok := fields[name]
 		switch {
 		case !ok:
 			return d.Errf("unrecognized %s option %q; want %s", module, name, strings.Join(slices.Sorted(maps.Keys(fields)), " or "))
-		case *into != "":
+		case seen[name]:
 			return d.Errf("%s is given twice", name)
-		case !d.AllArgs(into):
-			return d.ArgErr()
-		case *into == "":
-			return d.Errf("%s is empty", name)
+		case !d.AllArgs(&text):
+			return egress.Want(d, name+" "+o.value)
+		case text == "":
+			return d.Errf("%s is empty; want %s %s", name, name, o.value)
 		}
-		return nil
+		seen[name] = true
+		return wrap(d, o.set(text))
 	})
 	return err
 }
 
-// setDuration reads a positive time; the empty text leaves the default.
-func setDuration(name, text string, into *caddy.Duration) error {
-	if text == "" {
-		return nil
-	}
-	v, err := caddy.ParseDuration(text)
+// resolve replaces the placeholders of a setting. One that stands for nothing is an
+// error: what is left of the setting would be something else.
+func resolve(name, text string) (string, error) {
+	value, err := caddy.NewReplacer().ReplaceOrErr(text, true, true)
 	if err != nil {
-		return fmt.Errorf("parse %s: %w", name, err)
+		return "", fmt.Errorf("resolve %s: %w (a variable that is not set, or a file that cannot be read)", name, err)
 	}
-	if v <= 0 {
-		return fmt.Errorf("parse %s: %s is not a positive time", name, v)
+	return value, nil
+}
+
+// Places is where the parts of a gateway were written, each as FILE:LINE. It is set by
+// the Caddyfile adapter, so that what shows only when the configuration is loaded is told
+// with its place: a key file that is not there, an address that is taken.
+type Places struct {
+	// The directive itself.
+	Gateway string `json:"gateway,omitempty"`
+
+	// The line of the token.
+	Token string `json:"token,omitempty"`
+
+	// The line of the rule source.
+	Rules string `json:"rules,omitempty"`
+
+	// The line of the approver.
+	Approver string `json:"approver,omitempty"`
+}
+
+// placed puts the place before an error, where it is known.
+func placed(place string, err error) error {
+	if err == nil || place == "" {
+		return err
 	}
-	*into = caddy.Duration(v)
-	return nil
+	return fmt.Errorf("%s: %w", place, err)
 }
 
 // checkLine accepts text that git can print within one line of a status report:

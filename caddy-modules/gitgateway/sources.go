@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"postern/caddy-modules/egress"
 	"postern/gitgw"
 	"postern/gitgw/lookup"
 )
@@ -59,7 +60,11 @@ func (m *RulesHTTP) Provision(caddy.Context) (err error) {
 	if m.URL == "" {
 		return errors.New("url is missing")
 	}
-	m.source, err = lookup.NewHTTP(caddy.NewReplacer().ReplaceKnown(m.URL, ""), time.Duration(m.Timeout))
+	url, err := resolve("url", m.URL)
+	if err != nil {
+		return err
+	}
+	m.source, err = lookup.NewHTTP(url, time.Duration(m.Timeout))
 	return err
 }
 
@@ -82,17 +87,13 @@ func (m *RulesHTTP) Cleanup() error {
 func (m *RulesHTTP) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the module's name
 	if !d.AllArgs(&m.URL) {
-		return d.ArgErr()
+		return egress.Want(d, "rules http unix//PATH|http://127.0.0.1:PORT/PATH [{ timeout DURATION }]")
 	}
 	// What it says of the address it says with file and line here.
 	if _, err := lookup.NewHTTP(m.URL, 0); err != nil {
 		return d.WrapErr(err)
 	}
-	var timeout string
-	if err := options(d, "http", map[string]*string{"timeout": &timeout}); err != nil {
-		return err
-	}
-	return wrap(d, setDuration("timeout", timeout, &m.Timeout))
+	return options(d, "http", map[string]option{"timeout": duration("timeout", &m.Timeout)})
 }
 
 // ruleSource makes the source of a configuration that is asked about and not run.
