@@ -43,8 +43,8 @@ a full name below refs/. A rule source that the gateway has is asked as for a pu
 without ids. Nothing is asked of the forge, and that a push goes to a
 session's own or a linked repository is judged when it is made.
 
-The exit status is 0 if the push is let through, 3 if it is refused and 4 if an
-approver is asked.`,
+The verdict is allow (exit status 0), deny (3) or ask (4), for which an approver is
+asked. Where a rule source gives no usable answer the cause is printed as well.`,
 		Args: cobra.ExactArgs(2),
 	}
 	action := cmd.Flags().String("action", "create", "What the push does to the ref")
@@ -103,7 +103,7 @@ func check(ctx caddy.Context, w io.Writer, file string, config []byte, repoText,
 		return 0, fmt.Errorf("%s: the configuration has no git_gateway", file)
 	}
 	for i, h := range handlers {
-		rules, _, err := h.compile()
+		rules, forges, err := h.compile()
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", file, err)
 		}
@@ -114,9 +114,16 @@ func check(ctx caddy.Context, w io.Writer, file string, config []byte, repoText,
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", file, placed(h.Places.Rules, err))
 		}
-		gateway := &gitgw.Gateway{Rules: rules, Source: source}
-		judged, _ := gateway.Judge(ctx, caller, repo, nil, update)
-		v := judged[0]
+		v, cause := gitgw.Judgement{}, error(nil)
+		if _, known := findForge(forges, repo.Host()); known {
+			gateway := &gitgw.Gateway{Rules: rules, Source: source}
+			var judged []gitgw.Judgement
+			judged, cause = gateway.Judge(ctx, caller, repo, nil, update)
+			v = judged[0]
+		} else {
+			// The gateway asks nobody about such a push.
+			v.Reason = fmt.Sprintf("unknown forge %s; known: %s", repo.Host(), strings.Join(hostsOf(forges), ", "))
+		}
 		if v.Kind == gitgw.Ask && h.ApproverRaw == nil {
 			// What the gateway does where nobody can be asked.
 			v.Kind = gitgw.Deny
@@ -126,7 +133,7 @@ func check(ctx caddy.Context, w io.Writer, file string, config []byte, repoText,
 			// The rules are what was asked about; a file is checked where its secrets are not.
 			v.Hint = strings.TrimSuffix("the gateway has no `token` yet, and refuses what its rules allow; "+v.Hint, "; ")
 		}
-		if _, err := io.WriteString(w, verdict(repo, update, v)); err != nil {
+		if _, err := io.WriteString(w, verdict(repo, update, v, cause)); err != nil {
 			return 0, err
 		}
 		// Of several gateways the strictest answer counts: which one a session
@@ -141,10 +148,20 @@ func check(ctx caddy.Context, w io.Writer, file string, config []byte, repoText,
 	return status, nil
 }
 
-// verdict is the answer: a line to read at a glance, and those that explain it.
-func verdict(repo gitgw.Repo, u gitgw.Update, v gitgw.Judgement) string {
+// verdictWord is a verdict as rule sources say it. In a configuration the rule that
+// allows begins with what it allows, push.
+func verdictWord(word string) string {
+	if word == gitgw.Allow.String() {
+		return "allow"
+	}
+	return word
+}
+
+// verdict is the answer: a line to read at a glance, and those that explain it. cause is
+// why a rule source gave none: git is not told, the operator who asks is.
+func verdict(repo gitgw.Repo, u gitgw.Update, v gitgw.Judgement, cause error) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-4s  %s %s of %s", v.Kind, u.Action, u.Ref, repo)
+	fmt.Fprintf(&b, "%-5s  %s %s of %s", verdictWord(v.Kind.String()), u.Action, u.Ref, repo)
 	if v.Rule != "" {
 		fmt.Fprintf(&b, "  rule %q", v.Rule)
 	}
@@ -153,11 +170,15 @@ func verdict(repo gitgw.Repo, u gitgw.Update, v gitgw.Judgement) string {
 	}
 	host := ""
 	if v.Host != "" {
-		host = "the rule source says " + v.Host
+		host = "the rule source says " + verdictWord(v.Host)
 	}
-	for _, text := range []string{v.Reason, v.Hint, host, v.Conditions.String()} {
+	why := ""
+	if inner := errors.Unwrap(cause); inner != nil {
+		why = "cause: " + gitgw.RedactLine(inner.Error())
+	}
+	for _, text := range []string{v.Reason, why, v.Hint, host, v.Conditions.String()} {
 		if text != "" {
-			b.WriteString("\n      " + text)
+			b.WriteString("\n       " + text)
 		}
 	}
 	b.WriteByte('\n')

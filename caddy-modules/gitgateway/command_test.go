@@ -40,15 +40,15 @@ func TestCheck(t *testing.T) {
 		status            int
 		want              []string
 	}{
-		{"allowed", "agent/x", "create", []string{oneRepo}, 0, []string{"push  create refs/heads/agent/x of github.com/acme/app", `rule "push agent/**"`, "Caddyfile:9", "token"}},
-		{"denied by a rule", "agent/no", "update", []string{oneRepo}, exitDenied, []string{"deny  update", "repos[0].rules[2]", "closed"}},
-		{"force needs its name", "agent/x", "force", []string{oneRepo}, exitDenied, []string{"deny  force refs/heads/agent/x", "force push refused", "push agent/** force"}},
+		{"allowed", "agent/x", "create", []string{oneRepo}, 0, []string{"allow  create refs/heads/agent/x of github.com/acme/app", `rule "push agent/**"`, "Caddyfile:9", "token"}},
+		{"denied by a rule", "agent/no", "update", []string{oneRepo}, exitDenied, []string{"deny   update", "repos[0].rules[2]", "closed"}},
+		{"force needs its name", "agent/x", "force", []string{oneRepo}, exitDenied, []string{"deny   force refs/heads/agent/x", "force push refused", "push agent/** force"}},
 		{"a tag that moves", "tag:v1", "update", []string{`, "repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "push", "refs": ["tag:*"]}]}]`}, exitDenied, []string{"force push refused"}},
 		{"conditions", "x", "create", []string{`, "repos": [{"name": "github.com/acme/*", "max_refs": 3, "protect": [".github/workflows"], "rules": [{"verdict": "push", "refs": ["x"], "max_pack": 50000000, "secrets": "deny"}]}]`}, 0, []string{"at most 3 refs, a pack of at most 50 MB, no secrets, no change of .github/workflows"}},
 		{"denied by none", "feature", "create", []string{oneRepo}, exitDenied, []string{"no rule allows"}},
-		{"asks", "main", "update", []string{oneRepo + approver}, exitAsks, []string{"ask   update refs/heads/main"}},
+		{"asks", "main", "update", []string{oneRepo + approver}, exitAsks, []string{"ask    update refs/heads/main"}},
 		{"nobody to ask", "main", "update", []string{oneRepo}, exitDenied, []string{"no approver to ask"}},
-		{"the strictest of two", "agent/x", "create", []string{oneRepo, ""}, exitDenied, []string{"push  create", "deny  create"}},
+		{"the strictest of two", "agent/x", "create", []string{oneRepo, ""}, exitDenied, []string{"allow  create", "deny   create"}},
 		{"asked by one of two", "main", "create", []string{oneRepo + approver, `, "repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "push", "refs": ["main"]}]}]`}, exitAsks, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -61,6 +61,26 @@ func TestCheck(t *testing.T) {
 				if !strings.Contains(out.String(), want) {
 					t.Errorf("no %q in\n%s", want, &out)
 				}
+			}
+		})
+	}
+}
+
+// A push to a forge that is not there is refused, and told from one that no rule names.
+func TestCheckUnknownForge(t *testing.T) {
+	for _, c := range []struct {
+		name, repo, gateway, want string
+	}{
+		{"github alone", "gitlab.com/a/b", oneRepo, "unknown forge gitlab.com; known: github.com"},
+		{"two of them", "gitlab.com/a/b", `, "forges": [{"host": "github.com"}, {"host": "ghe.example"}]` + oneRepo, "unknown forge gitlab.com; known: github.com, ghe.example"},
+		{"github left out", "github.com/a/b", `, "forges": [{"host": "ghe.example"}]`, "unknown forge github.com; known: ghe.example"},
+		{"with a rule source", "gitlab.com/a/b", `, "rules": {"from": "http", "url": "unix//nonexistent/r.sock"}`, "unknown forge gitlab.com; known: github.com"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out strings.Builder
+			status, err := check(caddyContext(t), &out, "Caddyfile", configWith(c.gateway), c.repo, "main", "create", gitgw.Caller{})
+			if err != nil || status != exitDenied || !strings.HasPrefix(out.String(), "deny   create refs/heads/main of "+c.repo) || !strings.Contains(out.String(), c.want) || strings.Contains(out.String(), "no rule") {
+				t.Errorf("status %d, %v\n%s\nwant %s", status, err, &out, c.want)
 			}
 		})
 	}

@@ -39,6 +39,15 @@ func compileForges(forges []Forge) ([]gitgw.Forge, error) {
 	return out, nil
 }
 
+// hostsOf lists the forges' hosts.
+func hostsOf(forges []gitgw.Forge) []string {
+	hosts := make([]string, 0, len(forges))
+	for _, f := range forges {
+		hosts = append(hosts, f.Host)
+	}
+	return hosts
+}
+
 func findForge(forges []gitgw.Forge, host string) (gitgw.Forge, bool) {
 	for _, f := range forges {
 		if f.Host == host {

@@ -114,10 +114,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		Record: func(p gitgw.Push) { record(h.sessions, log, p) },
 		Log:    log,
 	}
-	hosts := make([]string, 0, len(forges))
-	for _, f := range forges {
-		hosts = append(hosts, f.Host)
-	}
+	hosts := hostsOf(forges)
 	var tokens session.Broker
 	if h.TokenRaw != nil {
 		mod, err := ctx.LoadModule(h, "TokenRaw")

@@ -61,9 +61,9 @@ func TestCheckAsksTheRuleSource(t *testing.T) {
 		want                                []string
 		asked                               bool
 	}{
-		{"allows", "allow", oneRepo, "agent/x", "create", 0, []string{"push  create", "the rule source says push"}, true},
-		{"narrows", "deny", oneRepo, "agent/x", "create", exitDenied, []string{`deny  create refs/heads/agent/x of github.com/acme/app  rule "rule source"`, "the host's words"}, true},
-		{"asks", "ask", oneRepo + approver, "agent/x", "force", exitAsks, []string{"ask   force"}, true},
+		{"allows", "allow", oneRepo, "agent/x", "create", 0, []string{"allow  create", "the rule source says allow"}, true},
+		{"narrows", "deny", oneRepo, "agent/x", "create", exitDenied, []string{`deny   create refs/heads/agent/x of github.com/acme/app  rule "rule source"`, "the host's words"}, true},
+		{"asks", "ask", oneRepo + approver, "agent/x", "force", exitAsks, []string{"ask    force"}, true},
 		{"asks and nobody is there", "ask", oneRepo, "agent/x", "create", exitDenied, []string{"no approver"}, true},
 		{"is narrowed", "allow", oneRepo, "feature", "create", exitDenied, []string{"no rule allows"}, false},
 		{"alone", "allow", "", "feature", "create", 0, []string{`rule "rule source"`}, true},
@@ -102,6 +102,46 @@ func TestCheckAsksTheRuleSource(t *testing.T) {
 		if _, err := check(caddyContext(t), &out, "Caddyfile", configWith(`, "rules": `+raw+oneRepo), "github.com/acme/app", "main", "create", gitgw.Caller{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", raw, err)
 		}
+	}
+}
+
+// TestCheckSaysWhyAnAnswerIsNone: git is told that there is none, who sets the gateway up
+// is told why.
+func TestCheckSaysWhyAnAnswerIsNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		status        int
+		kind, body    string
+		reason, cause string
+	}{
+		"unknown verdict": {200, "application/json", `{"version":1,"updates":[{"ref":"refs/heads/agent/x","verdict":"push"}]}`, "gave no usable answer", `cause: verdict on "refs/heads/agent/x" is "push", want allow, ask or deny`},
+		"unknown field":   {200, "application/json", `{"version":1,"updates":[],"until":1}`, "gave no usable answer", `unknown field "until"`},
+		"another version": {200, "application/json", `{"version":2,"updates":[]}`, "gave no usable answer", "cause: version is 2, want 1"},
+		"no verdict":      {200, "application/json", `{"version":1,"updates":[]}`, "gave no usable answer", `no verdict on "refs/heads/agent/x"`},
+		"not JSON":        {200, "text/html", `<p>`, "gave no usable answer", "cause: not application/json"},
+		"a status":        {503, "application/json", `{}`, "answered 503", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", c.kind)
+				w.WriteHeader(c.status)
+				_, _ = io.WriteString(w, c.body)
+			}))
+			defer srv.Close()
+			var out strings.Builder
+			status, err := check(caddyContext(t), &out, "Caddyfile", configWith(fmt.Sprintf(`, "rules": {"from": "http", "url": %q}`, srv.URL)+oneRepo), "github.com/acme/app", "agent/x", "create", gitgw.Caller{})
+			if err != nil || status != exitDenied || !strings.Contains(out.String(), c.reason) || !strings.Contains(out.String(), c.cause) {
+				t.Errorf("status %d, %v\n%s\nwant %s, %s", status, err, &out, c.reason, c.cause)
+			}
+		})
+	}
+	var out strings.Builder
+	_, err := check(caddyContext(t), &out, "Caddyfile", configWith(`, "rules": {"from": "http", "url": "unix//nonexistent/r.sock"}`+oneRepo), "github.com/acme/app", "agent/x", "create", gitgw.Caller{})
+	if err != nil || !strings.Contains(out.String(), "/nonexistent/r.sock: connect: no such file") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	_, err = check(caddyContext(t), &out, "Caddyfile", configWith(`, "places": {"rules": "Caddyfile:12"}, "rules": {"from": "http", "url": "unix//{env.POSTERN_TEST_NOT_SET}"}`+oneRepo), "github.com/acme/app", "agent/x", "create", gitgw.Caller{})
+	if err == nil || !strings.Contains(err.Error(), "Caddyfile:12: load rules") {
+		t.Errorf("%v", err)
 	}
 }
 
