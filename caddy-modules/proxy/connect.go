@@ -22,6 +22,7 @@ func (f *flow) connect() bool {
 	if err != nil {
 		return f.malformed(err)
 	}
+	t = f.meant(t)
 	f.dropUpstream() // of a plain request before
 	r, err := f.open(t)
 	if f.isEnded() {

@@ -1,15 +1,20 @@
-// Package proxy carries the traffic of sandboxed runs: an HTTP proxy and a
-// SOCKS5 proxy over one gate.
+// Package proxy carries the traffic of sandboxed runs: an HTTP proxy, a SOCKS5
+// proxy and a door for clients that know of no proxy, over one gate.
 //
 // [Gate.Open] is the only way out. It takes a [policy.Target], asks the policy,
 // looks the name up only when the policy allows it, vets every address of the
 // answer, dials a vetted address, and asks once more when the socket is about to
-// connect. [Server] puts two front ends before it, one pair a session:
+// connect. [Server] puts the front ends of a session before it:
 //
 //   - HTTP: CONNECT (RFC 9110 section 9.3.6) and plain http:// in absolute-form
 //     (RFC 9112 section 3.2.2). Each request of a kept connection is judged alone.
 //   - SOCKS5: CONNECT without authentication (RFC 1928). The listener is the
 //     identity; there is nothing to log in to.
+//   - Transparent: connections to made-up addresses, each of which stands for a
+//     name. Like a CONNECT to that name and the port that was connected to.
+//
+// A made-up address that a client gives to one of the proxies is taken for its
+// name too.
 //
 // # Parsing
 //
@@ -32,7 +37,9 @@
 // A refusal by policy is 403 with Postern-Decision, Postern-Reason and a body
 // for a person or an agent, or SOCKS reply 0x02. Malformed is 400 (414, 431 for
 // size) or a closed SOCKS connection, and reaches neither resolver nor dialler.
-// An upstream that cannot be reached is 502 or 504, or SOCKS 0x03 to 0x06.
+// An upstream that cannot be reached is 502 or 504, or SOCKS 0x03 to 0x06. Without
+// a proxy a refusal is the same 403 on port 80, a TLS alert on 443, and a broken
+// connection elsewhere.
 //
 // # Tunnels
 //

@@ -18,11 +18,12 @@ type flow struct {
 	in     reader
 	watch  watch
 	req    request
-	up     *upstream // of plain requests, kept for the next one
-	last   bool      // the request that is read next is the last one
-	name   string    // of the client, once somebody asked for it
-	proto  Proto     // of the plain requests: http, or the tunnel that they come in
-	inside *inside   // set in a tunnel that carries plain requests
+	up     *upstream  // of plain requests, kept for the next one
+	last   bool       // the request that is read next is the last one
+	name   string     // of the client, once somebody asked for it
+	asked  netip.Addr // made-up, by which the client named the target of the moment
+	proto  Proto      // of the plain requests: http, or the tunnel that they come in
+	inside *inside    // set in a tunnel that carries plain requests
 
 	mu sync.Mutex
 	// route is where the client is connected to, nil for nowhere. It is what

@@ -36,7 +36,7 @@ func (f *flow) forward() bool {
 	if err != nil {
 		return f.malformed(err)
 	}
-	return f.forwardTo(t, path)
+	return f.forwardTo(f.meant(t), path)
 }
 
 func (f *flow) forwardTo(t policy.Target, path string) bool {

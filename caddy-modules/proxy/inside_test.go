@@ -16,10 +16,11 @@ import (
 	"time"
 )
 
-// doors are the two ways into a tunnel; what it carries must not depend on them.
+// doors are the ways into a tunnel; what it carries must not depend on them.
 var doors = map[Proto]func(*lab, string) *client{
-	ProtoConnect: (*lab).tunnel,
-	ProtoSOCKS5:  (*lab).socksTunnel,
+	ProtoConnect:     (*lab).tunnel,
+	ProtoSOCKS5:      (*lab).socksTunnel,
+	ProtoTransparent: (*lab).transparentTo,
 }
 
 // socksTunnel opens a SOCKS tunnel to port 80 or 22 of a name.

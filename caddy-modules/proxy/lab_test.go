@@ -41,6 +41,8 @@ type lab struct {
 	lookups []string
 	dials   []netip.Addr
 	records []Record
+	fakes   map[netip.Addr]string     // what NameOf knows
+	meant   map[string]netip.AddrPort // by listener of ServeTransparent
 }
 
 // quick are limits short enough to wait for.
@@ -57,8 +59,8 @@ func withOrigin(o *origin) labOption { return func(b *lab) { b.origin = o } }
 
 func newLab(tb testing.TB, allow []string, options ...labOption) *lab {
 	tb.Helper()
-	b := &lab{t: tb, answers: map[string][][]netip.Addr{}}
-	b.srv = &Server{Gate: &Gate{Policy: b.set.Load, Resolver: b, Record: b.record, Limits: quick}}
+	b := &lab{t: tb, answers: map[string][][]netip.Addr{}, fakes: map[netip.Addr]string{}, meant: map[string]netip.AddrPort{}}
+	b.srv = &Server{Gate: &Gate{Policy: b.set.Load, Resolver: b, Record: b.record, Limits: quick}, NameOf: b.fakeName, localAddr: b.meantBy}
 	for _, o := range options {
 		o(b)
 	}

@@ -25,6 +25,9 @@ const (
 	ProtoHTTP    Proto = "http"    // plain http:// in absolute-form, ws:// included
 	ProtoConnect Proto = "connect" // CONNECT, and each plain request in its tunnel
 	ProtoSOCKS5  Proto = "socks5"
+	// ProtoTransparent is a connection to a made-up address, each plain request
+	// in it included.
+	ProtoTransparent Proto = "transparent"
 )
 
 // Cause says why something that was open came to its end.
@@ -61,6 +64,9 @@ type Record struct {
 	// Addr is where the connection went, invalid when nothing was opened. It
 	// is invalid as well for a target that is answered in process.
 	Addr netip.AddrPort
+	// AskedFor is the made-up address by which the client named the target,
+	// invalid when it used the target's own name.
+	AskedFor netip.Addr
 	// SNI is the server name of the ClientHello as it was sent, or the foreign
 	// Host of a request in a tunnel; "" for none. It comes from the client and
 	// may hold any byte that TLS can carry.

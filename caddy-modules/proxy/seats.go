@@ -80,6 +80,11 @@ func (s *Server) turnAway(conn net.Conn, words []byte) {
 	s.warn("too many connections, some are turned away",
 		slog.Int("session_limit", s.limits.Conns), slog.Int64("process_limit", s.seats.most),
 		slog.Int64("process_open", s.seats.taken.Load()), slog.Int64("turned_away", s.count.overflow.Load()))
+	if len(words) == 0 {
+		reset(conn)
+		s.wg.Done()
+		return
+	}
 	if s.seats.leaving.Add(1) > maxLeaving {
 		s.seats.leaving.Add(-1)
 		_ = conn.Close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -24,7 +25,7 @@ const (
 	SNIOff                    // do not look
 )
 
-// Server runs the two front ends of one session. Its exported fields are set
+// Server runs the front ends of one session. Its exported fields are set
 // before it serves and not changed afterwards; Gate.Policy is what changes under
 // it. A Server that was closed stays closed.
 type Server struct {
@@ -37,6 +38,11 @@ type Server struct {
 	// clients that went to the forge itself; ok is false for every other target.
 	// May be nil.
 	PushAt func(policy.Target) (base string, ok bool)
+	// NameOf gives the name that a made-up address stands for in this session;
+	// ok is false for every other address. A target asked for by such an address
+	// is judged, looked up and recorded as the name, in every front end. nil
+	// knows of none.
+	NameOf func(netip.Addr) (name string, ok bool)
 	// Admit is asked about each client connection before anything of it is
 	// read. An error closes it without a word: who may not come in is told
 	// nothing. For listeners that others than their session can reach. May be
@@ -51,6 +57,10 @@ type Server struct {
 	// Log gets what no Record tells: malformed requests at debug level, trouble
 	// of the listeners. nil logs nothing.
 	Log *slog.Logger
+
+	// localAddr replaces the address that a client connected to in tests, where
+	// made-up addresses lead nowhere. Nothing sets it outside of them.
+	localAddr func(net.Conn) netip.AddrPort
 
 	setup  sync.Once
 	limits Limits

@@ -75,6 +75,7 @@ func (f *flow) serveSOCKS() {
 		f.refuseSocks(err, socksReply)
 		return
 	}
+	t = f.meant(t)
 	r, err := f.open(t)
 	if f.isEnded() {
 		return

@@ -27,6 +27,7 @@ func (f *flow) record(r Record) {
 	}
 	r.Time = time.Now()
 	r.Client = f.clientName()
+	r.AskedFor = f.asked
 	f.s.Gate.Record(r)
 }
 

@@ -54,8 +54,11 @@ func (f *flow) tunnel(r *route, proto Proto, welcome []byte) {
 	f.mu.Lock()
 	r.tunnel = true
 	f.mu.Unlock()
-	f.watch.stage(farewell, func() { f.abort(CauseError) })
-	_, err := f.client.Write(welcome)
+	var err error
+	if len(welcome) > 0 {
+		f.watch.stage(farewell, func() { f.abort(CauseError) })
+		_, err = f.client.Write(welcome)
+	}
 	goOn, ended := err == nil, CauseDone
 	var look func() bool
 	switch what := f.carriage(r); {
