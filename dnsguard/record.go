@@ -19,18 +19,25 @@ const (
 	Fail  Verdict = "fail"  // allowed, but no upstream gave a usable answer
 )
 
+// Reasons of refusals that say nothing of what a session wants to reach: stubs ask for
+// every type, and for names of their own network.
+const (
+	ReasonType    = "type"         // a record type that is not handed out
+	ReasonSpecial = "special-name" // a name that no upstream may see
+)
+
 // Reasons of verdicts that are the guard's own; the others are the text of a
 // policy.Code, or a budget's.
 const (
-	reasonRebind   = "rebind"          // an address in the answer is not for this session
-	reasonRate     = "rate"            // more queries than Config.QPS allows
-	reasonShape    = "shape"           // no well-formed query
-	reasonName     = "name"            // the question's name is no host name
-	reasonOpcode   = "opcode"          // not a QUERY
-	reasonVersion  = "edns-version"    // an EDNS version other than 0
-	reasonClass    = "class"           // a class other than IN
-	reasonType     = "type"            // a record type that is not handed out
-	reasonSpecial  = "special-name"    // a name that no upstream may see
+	reasonRebind   = "rebind"       // an address in the answer is not for this session
+	reasonRate     = "rate"         // more queries than Config.QPS allows
+	reasonShape    = "shape"        // no well-formed query
+	reasonName     = "name"         // the question's name is no host name
+	reasonOpcode   = "opcode"       // not a QUERY
+	reasonVersion  = "edns-version" // an EDNS version other than 0
+	reasonClass    = "class"        // a class other than IN
+	reasonType     = ReasonType
+	reasonSpecial  = ReasonSpecial
 	reasonResolver = "public-resolver" // another resolver, or a canary name
 	reasonChain    = "cname"           // a hop of the CNAME chain is refused
 	reasonTarget   = "srv-target"      // no target of an SRV answer is allowed

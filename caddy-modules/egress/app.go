@@ -225,7 +225,7 @@ func (app *App) generation() (*session.Generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if app.guard, err = app.DNS.guard(dnsguard.Config{Store: app.names, LocalHosts: locals}); err != nil {
+	if app.guard, err = app.DNS.guard(dnsguard.Config{Store: app.names, LocalHosts: locals, Record: app.registry.Judged}); err != nil {
 		return nil, err
 	}
 	return &session.Generation{

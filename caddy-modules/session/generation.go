@@ -27,6 +27,11 @@ type Generation struct {
 	Guard    Guard
 	Resolver proxy.Resolver
 
+	// Stub says how names are answered on lent sockets, FakeIPv6 whether with made-up
+	// addresses of IPv6 too, where the sandbox has a listener for them.
+	Stub     Stub
+	FakeIPv6 bool
+
 	// Limits and SNI hold for connections made while this generation governs;
 	// those made before end under the ones they began with.
 	Limits proxy.Limits

@@ -63,7 +63,7 @@ func (r *Registry) lease(c *net.UnixConn) {
 	events, told := r.hub.subscribe(spec.ID, leaseQueue), make(chan struct{})
 	s, err := r.open(ctx, order{
 		kind: kindLease, spec: spec, owner: req.PeerUID, pid: req.PeerPID, holder: lease.ProcessOf(req.PeerPID),
-		pair: &req.Pair, resume: req.Hello.Resume, login: req.Hello.Login, events: events, told: told,
+		pair: &req.Pair, more: req.More, resume: req.Hello.Resume, login: req.Hello.Login, events: events, told: told,
 		hostPorts: req.Hello.HostPorts,
 	})
 	if err != nil {

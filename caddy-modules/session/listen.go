@@ -14,9 +14,16 @@ import (
 func (s *session) listeners(ctx context.Context, pair *lease.Pair) (http, socks net.Listener, err error) {
 	if pair != nil {
 		http, socks = pair.HTTP, pair.SOCKS
+		var own []net.Listener
 		if lease.OnHost(pair.HTTP) || lease.OnHost(pair.SOCKS) {
-			s.ownPorts(http, socks)
+			own = append(own, http, socks)
 		}
+		for _, l := range s.more {
+			if l.Listener != nil && lease.OnHost(l.Listener) {
+				own = append(own, l.Listener)
+			}
+		}
+		s.ownPorts(own...)
 		return http, socks, nil
 	}
 	listen := lease.Listen{Network: lease.NetworkTCP}

@@ -28,6 +28,7 @@ type names struct {
 	mu      sync.Mutex // guards what follows
 	guard   Guard      // that view belongs to
 	before  []*dnsguard.View
+	stub    stub
 	stopped bool
 }
 
@@ -48,6 +49,9 @@ func (s *session) follow(g *Generation) {
 	if old := n.view.Swap(view); old != nil {
 		n.before = append(n.before, old)
 	}
+	if n.stub.server != nil && view != nil {
+		n.stub.server.Swap(view)
+	}
 	n.guard = g.Guard
 }
 
@@ -62,15 +66,22 @@ func (n *names) retire() {
 	}
 }
 
-// stop closes the last view as well, and with it forgets what the session knew.
+// stop ends the stub server, closes the last view as well, and with it forgets what the
+// session knew.
 func (n *names) stop() {
 	n.mu.Lock()
 	n.stopped = true
+	server := n.stub.server
 	n.mu.Unlock()
 	n.retire()
+	// The view first: the server waits for the answers under way, and those for it.
 	if view := n.view.Load(); view != nil {
 		_ = view.Close()
 	}
+	if server != nil {
+		_ = server.Close() // it gives none
+	}
+	n.stub.loops.Wait()
 }
 
 // Resolve asks the session's view, or where the generation has no guard its resolver.
@@ -110,6 +121,3 @@ func refusedNames(addrs []netip.Addr, err error) ([]netip.Addr, error) {
 	}
 	return nil, &proxy.Denied{Target: refused.Decision.Target(), Decision: refused.Decision}
 }
-
-// naming is how the generation's guard is to serve this session.
-func (s *session) naming(*Generation) []dnsguard.SessionOption { return nil }

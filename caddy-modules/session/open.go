@@ -27,6 +27,7 @@ type order struct {
 	pid    int           // of the launcher
 	holder lease.Process // the launcher, as far as the kernel says
 	pair   *lease.Pair   // nil: listeners are made
+	more   []lease.Lent  // of a launcher, beside the pair
 	resume *lease.Resume // of a launcher
 	login  *lease.Login  // of a launcher
 	events *subscriber   // of a launcher
@@ -115,7 +116,7 @@ func (r *Registry) open(ctx context.Context, o order) (*session, error) {
 		return nil, err
 	}
 	s := &session{
-		registry: r, kind: o.kind, hostPorts: o.hostPorts, spec: o.spec, rules: rules, owner: o.owner, pid: o.pid, holder: o.holder, events: o.events, told: o.told,
+		registry: r, kind: o.kind, hostPorts: o.hostPorts, more: o.more, resumed: o.resume != nil, spec: o.spec, rules: rules, owner: o.owner, pid: o.pid, holder: o.holder, events: o.events, told: o.told,
 		opened: time.Now(), ready: make(chan struct{}), done: make(chan struct{}),
 		log: r.log.With(slog.String("session", o.spec.ID)),
 	}
@@ -200,6 +201,7 @@ func (s *session) start(ctx context.Context, o order) error {
 		return err
 	}
 	s.front.open(s, http, socks)
+	s.serveNames(g)
 	if ctx.Err() != nil {
 		return unavailable(context.Cause(ctx))
 	}

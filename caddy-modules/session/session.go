@@ -36,6 +36,9 @@ type session struct {
 
 	hostPorts []uint16 // that a launcher leads its run to
 
+	more    []lease.Lent // sockets beside the two listeners
+	resumed bool         // the session was there before this process
+
 	opened time.Time
 
 	view    atomic.Pointer[view]
@@ -194,7 +197,7 @@ func (s *session) info() Info {
 		Agent: s.spec.Agent, Workspace: s.spec.Workspace, Owner: s.owner, PID: s.pid,
 		HostPorts: slices.Clone(s.hostPorts),
 		Network:   network, HTTP: http, SOCKS: socks, Credentials: s.login != nil, Opened: s.opened,
-		Tunnels: s.front.tunnels(), Denied: s.denied.Load(), Refusing: v.refusing,
+		DNS: s.served(), Tunnels: s.front.tunnels(), Denied: s.denied.Load(), Refusing: v.refusing,
 	}
 }
 
@@ -207,6 +210,6 @@ func (s *session) answer() lease.Answer {
 	}
 	return lease.Answer{
 		OK: true, Login: login, Session: s.info(), ReadToken: value, ReadTokenExpires: expires,
-		Git: s.view.Load().gen.git(), Born: s.registry.born,
+		Git: s.view.Load().gen.git(), DNS: s.served(), Born: s.registry.born,
 	}
 }

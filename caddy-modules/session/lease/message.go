@@ -145,6 +145,7 @@ type Info struct {
 	HTTP               string    `json:"http"`                  // address of the HTTP proxy
 	SOCKS              string    `json:"socks"`                 // address of the SOCKS proxy
 	Credentials        bool      `json:"credentials,omitempty"` // clients must present a login
+	DNS                string    `json:"dns,omitempty"`         // how names are answered on lent sockets
 	Opened             time.Time `json:"opened"`
 	Tunnels            int       `json:"tunnels"`           // open now
 	Denied             uint64    `json:"denied"`            // decisions against, since it was opened
