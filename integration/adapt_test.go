@@ -101,7 +101,11 @@ func TestAdaptedProvisions(t *testing.T) {
 	}
 	t.Setenv("POSTERN_TEST_WRITE", "token that pushes")
 	t.Setenv("POSTERN_TEST_READ", "token that reads")
-	machine := strings.NewReplacer("/run/postern", run, "/etc/postern/app.pem", key)
+	list := filepath.Join(run, "some.list")
+	if err := os.WriteFile(list, []byte("listed.example.com\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	machine := strings.NewReplacer("/run/postern", run, "/etc/postern/app.pem", key, "/etc/postern/some.list", list)
 	for _, name := range files {
 		data, err := os.ReadFile(name)
 		if err != nil {

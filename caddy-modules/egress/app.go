@@ -206,7 +206,7 @@ func (app *App) Ledger() *mint.Ledger { return app.ledger }
 
 // generation compiles what this configuration says.
 func (app *App) generation() (*session.Generation, error) {
-	policies, name, err := app.compile(app.registry.Own)
+	policies, name, err := app.compile(app.registry.Own, true)
 	if err != nil {
 		return nil, err
 	}

@@ -39,8 +39,12 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 //			baseline
 //			allow HOST [PORT…] [private] [tcp] …
 //			allow { RULE… }
+//			list  FILE…
 //			deny  HOST [PORT…] …
-//			deny  { RULE… }
+//			deny  { RULE… ; list FILE… }
+//			ask   HOST [PORT…] … | any
+//			ask   { RULE… }
+//			enforce on|off
 //		}]
 //		dns ADDR… [{
 //			max_ttl DURATION
@@ -58,10 +62,11 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 //	}
 //
 // A block of rules has one rule a line, HOST [PORT…] [private] [tcp], which is
-// also the form of a list file, so that a list is imported as it stands. An empty
-// block is an error: it is what an import that matches no file leaves. A policy
-// without a block allows nothing; one with a block says allow, baseline (the
-// built-in lists) or both. Without a policy there is one, agent, with the
+// also the form of a list file, so that a list is imported as it stands; list reads
+// one when the configuration is loaded, which is the better way for a long one. An
+// empty block is an error: it is what an import that matches no file leaves. A policy
+// without a block allows nothing; one with a block says allow, list, baseline
+// (the built-in lists) or ask. Without a policy there is one, agent, with the
 // baseline; without always_deny the built-in list is used.
 func (app *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the option's name
@@ -240,7 +245,7 @@ func (p *parser) finish() error {
 	}
 	// What no single rule shows. The errors name the places of the rules, and the end of
 	// the block is none of them.
-	_, _, err := p.app.compile(nil)
+	_, _, err := p.app.compile(nil, false)
 	return err
 }
 

@@ -30,7 +30,10 @@ whether the policy allows it, which rule decided, where that rule is written and
 why. Without a port, 443 is meant. Nothing is looked up and nothing is connected
 to; the addresses of an allowed name are judged when a session connects.
 
-The exit status is 0 if all are allowed and 3 if any is denied.`,
+"asks" is a host that an approver has to allow first, and "reports" one that is let
+through and logged, since its policy does not enforce.
+
+The exit status is 0 if all get through, and 3 if any is denied or asked about.`,
 		Args: cobra.MinimumNArgs(1),
 	}
 	name := cmd.Flags().StringP("policy", "p", "", "Policy to ask (default: the default policy)")
@@ -106,7 +109,7 @@ func loadApp(file, adapter string) (*App, []netip.AddrPort, error) {
 
 // check judges every target, prints one line each, and counts the denied ones.
 func (app *App) check(w io.Writer, own []netip.AddrPort, name string, targets []string) (denied int, err error) {
-	sets, byDefault, err := app.compile(ownAmong(own))
+	sets, byDefault, err := app.compile(ownAmong(own), true)
 	if err != nil {
 		return 0, err
 	}
@@ -156,8 +159,13 @@ func (app *App) check(w io.Writer, own []netip.AddrPort, name string, targets []
 // verdict is one answer: a line to read at a glance, and one that explains it.
 func verdict(name string, t policy.Target, d policy.Decision) string {
 	word := "denied "
-	if d.Allowed {
+	switch {
+	case d.WouldDeny():
+		word = "reports"
+	case d.Allowed:
 		word = "allowed"
+	case d.Code == policy.AskFirst:
+		word = "asks   "
 	}
 	line := fmt.Sprintf("%s  %s  policy %s", word, t, name)
 	if d.Rule != "" {

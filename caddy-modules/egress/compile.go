@@ -33,8 +33,9 @@ func (app *App) defaultPolicy() (string, error) {
 }
 
 // compile makes the sets of all policies, and names the default one. It is all
-// that the commands need of a configuration, so it touches nothing outside it.
-func (app *App) compile(own policy.OwnFunc) (map[string]*policy.Set, string, error) {
+// that the commands need of a configuration, so it touches nothing outside it but
+// the list files, and those where files says so.
+func (app *App) compile(own policy.OwnFunc, files bool) (map[string]*policy.Set, string, error) {
 	name, err := app.defaultPolicy()
 	if err != nil {
 		return nil, "", err
@@ -63,16 +64,17 @@ func (app *App) compile(own policy.OwnFunc) (map[string]*policy.Set, string, err
 		if pol == nil {
 			return nil, "", fmt.Errorf("policy %s is null: write {} for one that allows nothing", name)
 		}
-		if sets[name], err = pol.compile(name, always, own); err != nil {
+		if sets[name], err = pol.compile(name, always, own, files); err != nil {
 			return nil, "", err
 		}
 	}
 	return sets, name, nil
 }
 
-// compile makes the set of one policy.
-func (pol *Policy) compile(name string, always []policy.Rule, own policy.OwnFunc) (*policy.Set, error) {
-	lists := policy.Lists{AlwaysDeny: always}
+// compile makes the set of one policy. Its list files are read where files says so:
+// the adapter, which has no need to, leaves them to whoever loads its result.
+func (pol *Policy) compile(name string, always []policy.Rule, own policy.OwnFunc, files bool) (*policy.Set, error) {
+	lists := policy.Lists{AlwaysDeny: always, AskAny: pol.AskAny}
 	var err error
 	if pol.Baseline {
 		if lists.Allow, err = builtin("allow"); err != nil {
@@ -83,16 +85,37 @@ func (pol *Policy) compile(name string, always []policy.Rule, own policy.OwnFunc
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseDead(allow); err != nil {
-		return nil, fmt.Errorf("compile policy %s: %w", name, err)
+	if lists.Ask, err = compileRules(pol.Ask, "policies."+name+".ask"); err != nil {
+		return nil, err
 	}
-	lists.Allow = append(lists.Allow, allow...)
 	if lists.Deny, err = compileRules(pol.Deny, "policies."+name+".deny"); err != nil {
 		return nil, err
 	}
+	if files {
+		listed, err := readLists(pol.AllowFiles, true)
+		if err != nil {
+			return nil, fmt.Errorf("compile policy %s: %w", name, err)
+		}
+		allow = append(allow, listed...)
+		if listed, err = readLists(pol.DenyFiles, false); err != nil {
+			return nil, fmt.Errorf("compile policy %s: %w", name, err)
+		}
+		lists.Deny = append(lists.Deny, listed...)
+	}
+	if err := refuseDead(allow, lists.Ask); err != nil {
+		return nil, fmt.Errorf("compile policy %s: %w", name, err)
+	}
+	lists.Allow = append(lists.Allow, allow...)
 	set, err := policy.Compile(lists, own)
 	if err != nil {
 		return nil, fmt.Errorf("compile policy %s: %w", name, err)
+	}
+	enforce, err := parseEnforce(pol.Enforce)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", name, err)
+	}
+	if !enforce {
+		set = set.Reporting()
 	}
 	return set, nil
 }
@@ -100,14 +123,16 @@ func (pol *Policy) compile(name string, always []policy.Rule, own policy.OwnFunc
 // refuseDead finds rules that can open nothing by themselves: a metadata service,
 // localhost without the flag private. One that a deny list closes is no mistake,
 // since that is how a host is taken out of an imported list.
-func refuseDead(allow []policy.Rule) error {
-	set, err := policy.Compile(policy.Lists{Allow: allow}, nil)
-	if err != nil {
-		return err
-	}
+func refuseDead(lists ...[]policy.Rule) error {
 	var errs []error
-	for _, d := range set.Dead() {
-		errs = append(errs, errors.New(d.Reason))
+	for _, rules := range lists {
+		set, err := policy.Compile(policy.Lists{Allow: rules}, nil)
+		if err != nil {
+			return err
+		}
+		for _, d := range set.Dead() {
+			errs = append(errs, errors.New(d.Reason))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -142,4 +167,18 @@ func parseSNI(text string) (proxy.SNIMode, error) {
 		return proxy.SNIOff, nil
 	}
 	return 0, fmt.Errorf("parse sni %q: want enforce, log or off", text)
+}
+
+// enforceOff makes a policy report instead of refuse.
+const enforceOff = "off"
+
+// parseEnforce reads the setting; the empty text is the default.
+func parseEnforce(text string) (bool, error) {
+	switch text {
+	case "", "on":
+		return true, nil
+	case enforceOff:
+		return false, nil
+	}
+	return false, fmt.Errorf("parse enforce %q: want on or off", text)
 }

@@ -11,7 +11,7 @@ import (
 // decide asks one policy of an app about a host and port.
 func decide(t *testing.T, app *App, name, host string, port uint16) policy.Decision {
 	t.Helper()
-	sets, byDefault, err := app.compile(nil)
+	sets, byDefault, err := app.compile(nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestCompileRefuses(t *testing.T) {
 		{"rule that can open nothing", &App{Policies: map[string]*Policy{"a": {Allow: []Rule{{Host: "169.254.169.254"}}}}}, "policies.a.allow:1: the rule \"169.254.169.254\" can open nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, _, err := c.app.compile(nil); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, _, err := c.app.compile(nil, true); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})

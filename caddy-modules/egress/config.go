@@ -21,8 +21,27 @@ type Policy struct {
 	// The rules that allow. What none of them names is refused. Default: none.
 	Allow []Rule `json:"allow,omitempty"`
 
+	// Files with one rule a line that allow as well, read when the configuration is
+	// loaded. A relative path is one below the working directory. Default: none.
+	AllowFiles []string `json:"allow_files,omitempty"`
+
 	// The rules that refuse what a rule above allows. Default: none.
 	Deny []Rule `json:"deny,omitempty"`
+
+	// Files with one rule a line that refuse as well. Default: none.
+	DenyFiles []string `json:"deny_files,omitempty"`
+
+	// What an approver is asked about first. Default: none.
+	Ask []Rule `json:"ask,omitempty"`
+
+	// Ask about everything that no rule allows or refuses, this machine and private
+	// addresses excepted. Default: false.
+	AskAny bool `json:"ask_any,omitempty"`
+
+	// `on` refuses what the rules refuse. `off` lets it through and tells in the log
+	// what would have been refused; what no rule can open is refused all the same.
+	// Default: `on`.
+	Enforce string `json:"enforce,omitempty"`
 }
 
 // DNS says whom to ask for the addresses of allowed names. Names that no rule

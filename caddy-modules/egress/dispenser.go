@@ -2,8 +2,6 @@ package egress
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -61,15 +59,7 @@ func ParseTime(name, text string) (caddy.Duration, error) {
 // name there; one below the working directory, where the Caddyfile mostly is, is
 // shortened to the name a person would type.
 func Origin(d *caddyfile.Dispenser) policy.Origin {
-	file := d.File()
-	if filepath.IsAbs(file) {
-		if dir, err := os.Getwd(); err == nil {
-			if rel, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(rel) {
-				file = rel
-			}
-		}
-	}
-	return policy.Origin{File: file, Line: d.Line()}
+	return policy.Origin{File: shortened(d.File()), Line: d.Line()}
 }
 
 // At adds the place of an earlier token: what shows at the end of a block is wrong where

@@ -11,27 +11,27 @@ type Code uint8
 
 // The codes. The zero one is a refusal.
 const (
-	NotAllowed     Code = iota // no rule allows the host
-	Allow                      // a rule allows it
-	Denied                     // the deny list has it
-	AlwaysDenied               // the always-deny list or a built-in rule has it
-	OwnListener                // it is a listener of the appliance
-	PortNotAllowed             // the host is allowed, on other ports
-	AddressClass               // the address is of a class that no rule opens here
-	NetworkOff                 // the session has no network
-	PolicyGone                 // the session has no policy any more
-	NameRefused                // the lists allow the name, the rules of DNS do not
-	PushElsewhere              // a push that went to the forge instead of the gateway
-	SchemeNotAllowed           // the host and port are allowed, for another scheme
-	AskFirst                   // an approver has to be asked first
-	AskRefused                 // the approver said no
-	AskTimeout                 // no answer came in time
-	AskNobody                  // there is nobody to ask
-	FakeUnknown                // a made-up address that stands for no name here
-	TooManyTunnels             // the session's cap on open tunnels is reached
-	TooManyRequests            // the one on requests under way
-	TooFast                    // the one on new connections a second
-	TooManyBytes               // the one on bytes
+	NotAllowed       Code = iota // no rule allows the host
+	Allow                        // a rule allows it
+	Denied                       // the deny list has it
+	AlwaysDenied                 // the always-deny list or a built-in rule has it
+	OwnListener                  // it is a listener of the appliance
+	PortNotAllowed               // the host is allowed, on other ports
+	AddressClass                 // the address is of a class that no rule opens here
+	NetworkOff                   // the session has no network
+	PolicyGone                   // the session has no policy any more
+	NameRefused                  // the lists allow the name, the rules of DNS do not
+	PushElsewhere                // a push that went to the forge instead of the gateway
+	SchemeNotAllowed             // the host and port are allowed, for another scheme
+	AskFirst                     // an approver has to be asked first
+	AskRefused                   // the approver said no
+	AskTimeout                   // no answer came in time
+	AskNobody                    // there is nobody to ask
+	FakeUnknown                  // a made-up address that stands for no name here
+	TooManyTunnels               // the session's cap on open tunnels is reached
+	TooManyRequests              // the one on requests under way
+	TooFast                      // the one on new connections a second
+	TooManyBytes                 // the one on bytes
 )
 
 var codeNames = [...]string{
