@@ -17,7 +17,8 @@ import (
 // well, and that is PID 1, who has none.
 
 // secondAddress makes that programs ask for IPv4 addresses at all: with AI_ADDRCONFIG
-// the C library asks only for what the host has, and does not count 127.0.0.1.
+// the C library asks only for what the host has, and does not count 127.0.0.1. One of the
+// fake range does as well.
 var secondAddress = netip.MustParsePrefix("127.0.0.2/8")
 
 // addAddresses gives the loopback what o asks for. Where there is no IPv6, or it cannot
@@ -42,21 +43,19 @@ func (p *Process) addAddresses(ctx context.Context, o *Options) error {
 	return nil
 }
 
-func addAddresses4(fd int, any bool) error {
-	if err := addAddress4(fd, "lo:1", secondAddress); err != nil || !any {
-		return err
+// addAddresses4 adds one address: each takes a lock of the whole system's networks.
+//
+// On a loopback interface, and on no other, an address of IPv4 brings the whole of its
+// network along: the kernel takes each of them for its own.
+func addAddresses4(fd int, ranges bool) error {
+	addr := secondAddress
+	if ranges {
+		addr = netip.PrefixFrom(fakeRange4.Addr().Next(), fakeRange4.Bits())
 	}
-	// On a loopback interface, and on no other, an address of IPv4 brings the whole of its
-	// network along: the kernel takes each of them for its own.
-	return addAddress4(fd, "lo:2", netip.PrefixFrom(fakeRange4.Addr().Next(), fakeRange4.Bits()))
-}
-
-// addAddress4 gives the loopback an address under a label.
-func addAddress4(fd int, label string, addr netip.Prefix) error {
 	ip := addr.Addr().As4()
-	err := setAddress(fd, label, unix.SIOCSIFADDR, ip[:])
-	if err == nil {
-		err = setAddress(fd, label, unix.SIOCSIFNETMASK, net.CIDRMask(addr.Bits(), 32))
+	err := setAddress(fd, unix.SIOCSIFADDR, ip[:])
+	if err == nil && ranges { // the other has the mask of its class already
+		err = setAddress(fd, unix.SIOCSIFNETMASK, net.CIDRMask(addr.Bits(), 32))
 	}
 	if err != nil {
 		return fmt.Errorf("add address %s: %w", addr, err)
@@ -64,8 +63,8 @@ func addAddress4(fd int, label string, addr netip.Prefix) error {
 	return nil
 }
 
-func setAddress(fd int, label string, request uint, ip []byte) error {
-	req, err := unix.NewIfreq(label)
+func setAddress(fd int, request uint, ip []byte) error {
+	req, err := unix.NewIfreq("lo:1")
 	if err != nil {
 		return err
 	}
@@ -112,8 +111,8 @@ func addRange6(fd int, network netip.Prefix) error {
 	}
 	one := in6Ifreq{addr: network.Addr().Next().As16(), prefix: 128, ifindex: index}
 	err = errors.Join(
-		ioctl(fd, unix.SIOCADDRT, unsafe.Pointer(&route)),
-		ioctl(fd, unix.SIOCSIFADDR, unsafe.Pointer(&one)),
+		ioctl(fd, unix.SIOCADDRT, unsafe.Pointer(&route)), //nolint:gosec // what the call takes
+		ioctl(fd, unix.SIOCSIFADDR, unsafe.Pointer(&one)), //nolint:gosec // what the call takes
 	)
 	if err != nil {
 		return fmt.Errorf("add addresses %s: %w", network, err)

@@ -38,6 +38,7 @@ func TestAnyIP(t *testing.T) {
 		for at in 198.19.7.7/444 fd00:706f:7374::77/81; do (: < /dev/tcp/$at) 2>&1 | tail -1 | sed 's/.*: //'; done
 		for at in 192.0.2.1/443 198.20.0.1/443 198.17.255.255/443 fd00:706f:7375::1/443; do (: < /dev/tcp/$at) 2>&1 | tail -1 | sed 's/.*: //'; done
 		getent ahostsv4 localhost | grep -c 127.0.0.1
+		grep -o '^fd00[0-9a-f]*' /proc/net/if_inet6
 		grep -E 'Cap(Inh|Prm|Eff|Amb)' /proc/self/status | sort -u -k2`)
 	want := strings.Join([]string{
 		"udp 127.0.0.1:53",
@@ -53,7 +54,7 @@ func TestAnyIP(t *testing.T) {
 		"Connection refused",
 		"Connection refused",
 		"Network is unreachable", "Network is unreachable", "Network is unreachable", "Network is unreachable",
-		"3",
+		"3", "fd00706f737400000000000000000001",
 		"CapInh:\t0000000000000000", "",
 	}, "\n")
 	if got != want {
