@@ -57,6 +57,10 @@ type Run struct {
 	SOCKS    string // address of the SOCKS proxy inside, host:port
 	AllProxy AllProxy
 
+	// Nameserver is where the run can ask for names, host:port, where no file of the
+	// system says so; empty otherwise.
+	Nameserver string
+
 	// SharedHome says that Home is the user's own, with git's configuration of the user.
 	SharedHome bool
 
@@ -213,6 +217,9 @@ func (r *Run) proxies(vars map[string]string) {
 	// ranges here would make clients connect to where no route leads.
 	both("NO_PROXY", "localhost,127.0.0.1,::1")
 	vars["POSTERN_SOCKS"] = socksURL
+	if r.Nameserver != "" {
+		vars["POSTERN_NAMESERVER"] = r.Nameserver
+	}
 	vars["YARN_HTTP_PROXY"], vars["YARN_HTTPS_PROXY"] = httpURL, httpURL // yarn from 2 on knows no others
 	vars["NODE_USE_ENV_PROXY"] = "1"                                     // node's fetch ignores the others without it, from 22.21 on
 	vars[javaOptions] = r.java(vars[javaOptions])

@@ -256,3 +256,15 @@ func TestCallerNeverWins(t *testing.T) {
 		}
 	})
 }
+
+// Where names can be asked for is said where no file of the system says it.
+func TestNameserver(t *testing.T) {
+	e := example()
+	e.Nameserver = "127.0.0.1:5353"
+	if got := build(t, e)["POSTERN_NAMESERVER"]; got != e.Nameserver {
+		t.Errorf("got %q", got)
+	}
+	if _, set := build(t, example())["POSTERN_NAMESERVER"]; set {
+		t.Error("it is set without one")
+	}
+}

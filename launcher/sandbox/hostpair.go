@@ -16,8 +16,9 @@ import (
 // had the port on ::1 could be talked to past the proxies. So that is ours as well, and
 // nobody is served there.
 type hostPair struct {
-	pair   lease.Pair
-	guards []net.Listener
+	pair     lease.Pair
+	guards   []net.Listener
+	resolver resolver
 }
 
 // maxTries is how often another port is taken because this one is in use on ::1.
@@ -53,8 +54,7 @@ func (l *hostPair) one(into **net.TCPListener) error {
 		case errors.Is(err, syscall.EADDRINUSE):
 			last = errors.Join(err, ln.Close())
 			continue
-		case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EPROTONOSUPPORT):
-			// There is no such address on this host, for nobody.
+		case noSuchAddress(err):
 		default:
 			return errors.Join(err, ln.Close())
 		}
@@ -92,6 +92,7 @@ func (l *hostPair) close() {
 		return
 	}
 	_ = l.pair.Close()
+	l.resolver.close()
 	for _, g := range l.guards {
 		_ = g.Close()
 	}

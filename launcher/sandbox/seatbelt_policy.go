@@ -31,15 +31,21 @@ type Mac struct {
 	Dangerous []string
 }
 
+// MacGuard is the setting of Mac.DNS by which a run has a resolver of its own, at a port
+// of the host's loopback.
+const MacGuard = "guard"
+
 // ParseDNS reads a setting of Mac.DNS.
 func ParseDNS(text string) (seatbelt.DNS, error) {
 	switch text {
 	case "", "off":
 		return seatbelt.DNSOff, nil
+	case MacGuard:
+		return seatbelt.DNSGuard, nil
 	case "system":
 		return seatbelt.DNSSystem, nil
 	}
-	return 0, errors.New("want off or system")
+	return 0, errors.New("want off, guard or system")
 }
 
 // What the home of a user on macOS has, beside what every home has (SPEC section 2).
@@ -89,6 +95,7 @@ type macRun struct {
 	Temp    string // the name of its temporary directory in there
 	Ports   []int
 	Serve   []int
+	Guard   int // the port of the run's resolver
 	Tag     string
 }
 
@@ -111,7 +118,7 @@ func seatbeltPolicy(f *Facts, r macRun, h macHost) (*seatbelt.Policy, error) {
 		Protected: slices.Clone(p.Protected), Hidden: slices.Clone(p.Hidden),
 		Secrets: slices.Clone(secretNames), Names: protectedNames(), NamesFree: slices.Sorted(keys(skippedDirs)),
 		ExecGrants: p.Mac.ExecGrants, Tools: []string{r.Exe},
-		Network: true, Ports: r.Ports, Serve: r.Serve, DNS: dns, Open: p.Mac.Open, Tag: r.Tag, Resolve: h.Resolve,
+		Network: true, Ports: r.Ports, Serve: r.Serve, DNS: dns, GuardPort: r.Guard, Open: p.Mac.Open, Tag: r.Tag, Resolve: h.Resolve,
 	}
 	for _, home := range f.homes {
 		if !p.Mac.Narrow {

@@ -53,10 +53,5 @@ func Init(args []string) int {
 	return ExitRefused
 }
 
-// Low has no sockets: the run has no loopback of its own.
-func (*Process) Low() ([]LowSocket, error) {
-	return nil, &Refusal{Reason: ReasonLowPorts, Detail: "a run on macOS has no loopback of its own"}
-}
-
 // CheckPorts says why ports cannot be led into and out of sandboxes on this system.
 func CheckPorts() error { return nil }

@@ -78,6 +78,11 @@ func (w *wrapped) start(ctx context.Context, f *Facts, o Options) (err error) {
 	if w.loop, err = listenLoopback(); err != nil {
 		return err
 	}
+	if f.wanted.Mac.DNS == MacGuard {
+		if w.loop.resolver, err = listenResolver(); err != nil {
+			return err
+		}
+	}
 	if w.dir, err = makePrivateDir(w.Base, exe); err != nil {
 		return err
 	}
@@ -120,7 +125,7 @@ func (w *wrapped) writeProfile(exe string, o Options) error {
 	if env == nil {
 		env = os.Environ()
 	}
-	policy, err := seatbeltPolicy(w.facts, macRun{Program: o.Program, Exe: exe, Dir: w.dir.path, Temp: w.dir.tempName(), Ports: append(w.loop.ports(), numbers(o.Reach)...), Serve: numbers(o.Serve), Tag: o.Tag}, thisMac(env))
+	policy, err := seatbeltPolicy(w.facts, macRun{Program: o.Program, Exe: exe, Dir: w.dir.path, Temp: w.dir.tempName(), Ports: append(w.loop.ports(), numbers(o.Reach)...), Serve: numbers(o.Serve), Guard: w.loop.resolver.port(), Tag: o.Tag}, thisMac(env))
 	if err != nil {
 		return err
 	}

@@ -354,3 +354,54 @@ func TestHostPair(t *testing.T) {
 		t.Error("still there")
 	}
 }
+
+// A run that shares the host's loopback has its resolver at a port of its own, which the
+// profile opens for both protocols, and nobody is served on ::1. It ends with the run.
+func TestWrappedResolver(t *testing.T) {
+	w, dir := standIn(t, "")
+	world := newWorld(t)
+	profile := world.profile()
+	profile.Mac.DNS = MacGuard
+	p := &wrapped{wrapper: w}
+	must(t, p.start(t.Context(), gather(t, profile), Options{Stdin: devNull(t), Stdout: capture(t), Stderr: capture(t), Timeout: 30 * time.Second}))
+	t.Cleanup(p.Close)
+	low, err := p.Low()
+	must(t, err)
+	if len(low) != 2 || low[0].Packets == nil || low[1].Listener == nil || low[0].Addr != low[1].Addr || low[0].Addr.Addr().String() != "127.0.0.1" {
+		t.Fatalf("got %+v", low)
+	}
+	port := strconv.Itoa(int(low[0].Addr.Port()))
+	text := read(t, filepath.Join(dir, "profile"))
+	for _, want := range []string{`(remote udp "localhost:` + port + `")`, `(remote tcp "localhost:` + port + `")`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the profile does not say %s", want)
+		}
+	}
+	for network, at := range map[string]string{"udp6": "[::1]:" + port, "udp4": "127.0.0.1:" + port} {
+		if c, err := net.ListenPacket(network, at); err == nil {
+			_ = c.Close()
+			t.Errorf("%s %s can be taken by another", network, at)
+		}
+	}
+	p.Close()
+	for _, s := range low {
+		if err := s.Close(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: %v", s.Network, err)
+		}
+	}
+}
+
+// A run without that setting has no resolver, and its profile opens no port for one.
+func TestWrappedWithoutResolver(t *testing.T) {
+	w, dir := standIn(t, "")
+	p, err := wrap(t, w, Options{Stdout: capture(t), Stderr: capture(t)})
+	must(t, err)
+	if low, err := p.Low(); len(low) > 0 {
+		t.Errorf("got %v", low)
+	} else {
+		refusal(t, err, ReasonLowPorts)
+	}
+	if text := read(t, filepath.Join(dir, "profile")); strings.Contains(text, "(remote udp") {
+		t.Error("the profile opens a port for UDP")
+	}
+}

@@ -14,6 +14,15 @@ import (
 // Pair is the listeners of the run, on the host's loopback.
 func (w *wrapped) Pair() lease.Pair { return w.loop.pair }
 
+// Low are the sockets of the run's resolver, where it has one, and no others: the run has
+// no loopback of its own.
+func (w *wrapped) Low() ([]LowSocket, error) {
+	if low := w.loop.resolver.sockets(); low != nil {
+		return low, nil
+	}
+	return nil, &Refusal{Reason: ReasonLowPorts, Detail: "a run on macOS has no loopback of its own", Cure: "mac_dns guard gives it a resolver"}
+}
+
 // Facts are what the sandbox was made of.
 func (w *wrapped) Facts() *Facts { return w.facts }
 
