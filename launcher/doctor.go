@@ -29,6 +29,7 @@ type diagnosis struct {
 	Sandbox   sandbox.Probe `json:"sandbox"`
 	Appliance finding       `json:"appliance"`
 	Settings  finding       `json:"settings"`
+	DNS       lookups       `json:"dns"`
 }
 
 // finding is about one thing that postern run needs.
@@ -57,7 +58,7 @@ func doctorMain(args []string, stdout, stderr io.Writer) int {
 	} else {
 		d.print(stdout)
 	}
-	if d.Sandbox.Available && d.Appliance.OK && d.Settings.OK {
+	if d.Sandbox.Available && d.Appliance.OK && d.Settings.OK && d.DNS.OK {
 		return 0
 	}
 	return 1
@@ -68,10 +69,11 @@ func diagnose(o sandbox.Options) diagnosis {
 	ctx := context.Background()
 	var d diagnosis
 	d.Settings.Where = settingsFile()
-	if _, err := loadSettings(d.Settings.Where); err != nil {
+	mode := sandbox.DNSAuto
+	if s, err := loadSettings(d.Settings.Where); err != nil {
 		d.Settings.fail(reasonSettings, err)
 	} else {
-		d.Settings.OK = true
+		d.Settings.OK, mode = true, s.DNS
 		if _, err := os.Stat(d.Settings.Where); err != nil {
 			d.Settings.Detail = strings.TrimSuffix("none: the defaults hold; a file would be "+d.Settings.Where, "; a file would be ")
 		}
@@ -80,10 +82,14 @@ func diagnose(o sandbox.Options) diagnosis {
 	if err != nil {
 		d.Appliance.fail(reasonRunDir, err)
 	}
+	d.DNS.Mode = sandbox.DNSOff
 	d.Sandbox = sandbox.Check(ctx, o, func(p *sandbox.Process) {
+		more := d.DNS.stand(p, mode)
 		if err == nil {
 			d.Appliance.Where = filepath.Join(runDir, leaseSocket)
-			d.Appliance.lend(ctx, p.Pair(), p.Facts().Inside().Login)
+			if answer, ok := d.Appliance.lend(ctx, p.Pair(), p.Facts().Inside().Login, more); ok {
+				d.DNS.served(mode, answer)
+			}
 		}
 	})
 	if err == nil && !d.Sandbox.Available && d.Appliance.Reason == "" && !d.Appliance.OK {
@@ -93,17 +99,18 @@ func diagnose(o sandbox.Options) diagnosis {
 }
 
 // lend asks the appliance to take a run, and takes it back.
-func (f *finding) lend(ctx context.Context, pair lease.Pair, login *lease.Login) {
+func (f *finding) lend(ctx context.Context, pair lease.Pair, login *lease.Login, more []lease.Lent) (lease.Answer, bool) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	k := &keeper{path: f.Where, pair: pair, lend: lease.Lend, hello: lease.Hello{Spec: lease.Spec{ID: "doctor-" + newID()}, Login: login}}
+	k := &keeper{path: f.Where, pair: pair, more: more, lend: lease.Lend, hello: lease.Hello{Spec: lease.Spec{ID: "doctor-" + newID()}, Login: login}}
 	l, err := k.lendFirst(ctx)
 	if err != nil {
 		f.fail(reasonLease, err)
-		return
+		return lease.Answer{}, false
 	}
 	f.OK = true
 	_ = l.Close()
+	return l.Answer(), true
 }
 
 func (f *finding) fail(otherwise sandbox.Reason, err error) {
@@ -139,5 +146,6 @@ func (d *diagnosis) print(w io.Writer) {
 		}
 		line(f.what, f.OK, text)
 	}
+	d.DNS.print(w)
 	fmt.Fprintln(w, d.Sandbox.Note)
 }

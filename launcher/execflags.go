@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -55,6 +56,8 @@ type hostRequest struct {
 	Env     []string // --env
 	Dir     string   // where the command starts, as far as it was said
 
+	DNS sandbox.DNSMode
+
 	Events  int // descriptor; 0: none
 	Streams string
 	Timeout time.Duration
@@ -93,6 +96,7 @@ func parseExec(args []string, stdin io.Reader, stdout io.Writer) (*hostRequest, 
 		policy   = fs.String("policy", "", "`NAME` of the appliance's policy; its default otherwise")
 		repo     = fs.String("repo", "", "the run's own repository, `HOST/OWNER/NAME`")
 		links    = fs.StringArray("link", nil, "another `REPO` it may push to (repeatable)")
+		dns      = fs.String("dns", "", "`MODE` in which CMD looks names up: auto, fake, answer or off; $POSTERN_DNS otherwise")
 		env      = fs.StringArray("env", nil, "pass `NAME[=VALUE]` on (repeatable)")
 		quiet    = fs.BoolP("quiet", "q", false, "no warnings")
 		help     = fs.BoolP("help", "h", false, "print this")
@@ -130,6 +134,9 @@ func parseExec(args []string, stdin io.Reader, stdout io.Writer) (*hostRequest, 
 		if r.Backend, err = backend.Parse(*named); err != nil {
 			return nil, execUsageError(err)
 		}
+	}
+	if r.DNS, err = sandbox.ParseDNSMode(cmp.Or(*dns, os.Getenv("POSTERN_DNS"))); err != nil {
+		return nil, execUsageError(err)
 	}
 	if r.Default, err = backend.Parse(*deflt); err != nil {
 		return nil, execUsageError(err)

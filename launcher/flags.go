@@ -42,10 +42,10 @@ const runUsageEnd = `
 Flags are also read from POSTERN_NAME and from
   %s
 whose keys are: policy repo agent workspace link allow network mode bind protect hide
-publish host_port nested_sandbox unix_sockets environment (allow, strip) env all_proxy (http, socks, off) git_name
-git_email git_hooks tty quiet; and for macOS mac_home (wide, narrow) mac_dns (off, system)
-mac_open exec_grant exec_deny. A flag wins over the environment, that over the file; lists
-add up.
+publish host_port nested_sandbox unix_sockets dns (auto, fake, answer, off) environment
+(allow, strip) env all_proxy (http, socks, off) git_name git_email git_hooks tty quiet; and
+for macOS mac_home (wide, narrow) mac_dns (off, guard, system) mac_open exec_grant
+exec_deny. A flag wins over the environment, that over the file; lists add up.
 `
 
 // request is one run, as asked for.
@@ -93,6 +93,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		protect   = fs.StringArray("protect", nil, "`PATH` that is never writable (repeatable); a pattern is refused, for new names cannot be kept from being made")
 		hide      = fs.StringArray("hide", nil, "`PATH` that is not readable, or a pattern as **/*.pem: what matches at the start (repeatable)")
 		network   = fs.String("network", "", "`on|off`: off refuses every request, pushes excepted")
+		dns       = fs.String("dns", "", "`MODE` in which CMD looks names up: auto, fake, answer or off; see docs/launcher.md")
 		allow     = fs.StringArray("allow", nil, "also allow `HOST [PORT…]`, unless a policy denies it (repeatable)")
 		env       = fs.StringArray("env", nil, "pass `NAME[=VALUE]` on (repeatable)")
 		publish   = fs.StringArrayP("publish", "p", nil, "lead `[[ADDR:]HOSTPORT:]PORT` of this host's loopback (or ADDR) to PORT inside (repeatable)")
@@ -152,6 +153,11 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 	if fs.Changed("network") {
 		if s.Network, err = parseOnOff(*network); err != nil {
 			return nil, usageError(fmt.Errorf("--network %w", err))
+		}
+	}
+	if fs.Changed("dns") {
+		if s.DNS, err = sandbox.ParseDNSMode(*dns); err != nil {
+			return nil, usageError(err)
 		}
 	}
 	if r.Ports, err = parsePorts(s.Publish, s.Grants); err != nil {
@@ -273,7 +279,11 @@ func (r *request) asked() *sandbox.Profile {
 		p.Protected = slices.Clone(p.Protected)
 		return &p
 	}
-	p := &sandbox.Profile{Binds: r.Binds, Mode: r.Mode, NestedSandbox: r.Nested, AllowUnix: r.Unix, Mac: r.Mac}
+	mac := r.Mac
+	if mac.DNS == sandbox.MacGuard && r.lookups() == sandbox.DNSOff {
+		mac.DNS = "off"
+	}
+	p := &sandbox.Profile{Binds: r.Binds, Mode: r.Mode, NestedSandbox: r.Nested, AllowUnix: r.Unix, Mac: mac}
 	p.Protected, p.NameGlobs = splitGlobs(r.Protect)
 	p.Hidden, p.HiddenGlobs = splitGlobs(r.Hide)
 	// Start where the user is, if the run sees that; else in its first folder.

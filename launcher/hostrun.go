@@ -198,7 +198,7 @@ func (h *hostRun) launch() *launch {
 	return &launch{
 		request: &request{
 			// Quiet: a host reads events, and no summary.
-			settings: &settings{Quiet: true, Environment: environ.Strip, AllProxy: environ.AllSOCKS, Env: h.Env},
+			settings: &settings{Quiet: true, Environment: environ.Strip, AllProxy: environ.AllSOCKS, Env: h.Env, DNS: h.DNS},
 			ID:       h.Spec.SessionID, Argv: h.Argv, given: h.Profile, open: &h.Session,
 		},
 		say: h.say, signals: h.signals, options: starting,

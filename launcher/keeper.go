@@ -30,6 +30,7 @@ type keeper struct {
 	path  string
 	hello lease.Hello
 	pair  lease.Pair
+	more  []lease.Lent // the run's sockets for names; fewer once the appliance does not serve them
 
 	lend  func(context.Context, string, lease.Hello, lease.Pair, ...lease.Lent) (*lease.Lease, error) // lease.Lend
 	event func(lease.Event)
@@ -106,11 +107,12 @@ func (k *keeper) hold(l *lease.Lease) {
 
 // first lends for the first time: the appliance is there, or the run does not start.
 func (k *keeper) first(ctx context.Context) (*lease.Lease, error) {
-	l, err := k.lend(ctx, k.path, k.hello, k.pair)
+	l, err := k.lend(ctx, k.path, k.hello, k.pair, k.more...)
 	if err != nil {
 		return nil, err
 	}
 	answer := l.Answer()
+	k.settle(answer.DNS)
 	k.hello.Resume = &lease.Resume{ReadToken: answer.ReadToken, Born: answer.Born}
 	return l, nil
 }
@@ -157,6 +159,7 @@ func (k *keeper) keep(ctx context.Context, l *lease.Lease) {
 // abandon closes what only a session justifies.
 func (k *keeper) abandon() {
 	_ = k.pair.Close()
+	k.settle("")
 	if k.alone != nil {
 		k.alone()
 	}
@@ -173,8 +176,9 @@ func (k *keeper) again(ctx context.Context) (*lease.Lease, error) {
 			return nil, ctx.Err()
 		case <-timer.C:
 		}
-		l, err := k.lend(ctx, k.path, k.hello, k.pair)
+		l, err := k.lend(ctx, k.path, k.hello, k.pair, k.more...)
 		if err == nil {
+			k.settle(l.Answer().DNS)
 			// The token the command holds stays the one to revoke; what the new
 			// appliance calls itself is what the next one is told.
 			k.hello.Resume = &lease.Resume{ReadToken: k.hello.Resume.ReadToken, Born: l.Answer().Born}

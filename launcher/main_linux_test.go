@@ -138,6 +138,7 @@ func (a *appliance) take(c *net.UnixConn) {
 	srv := &http.Server{Handler: serve, ReadHeaderTimeout: time.Minute}
 	a.wg.Go(func() { _ = srv.Serve(r.Pair.HTTP) })
 	a.wg.Go(func() { denySOCKS(r.Pair.SOCKS) })
+	a.serveNames(r.More, granted.DNS)
 	for e := range r.Reports() {
 		a.mu.Lock()
 		a.told = append(a.told, e)

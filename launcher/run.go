@@ -67,6 +67,8 @@ type launch struct {
 	options sandbox.Options
 	refused refusals
 	looking *onlooker
+
+	nameserver string // where the run can ask for names, if no file inside says so
 }
 
 // running is a command in its sandbox, with its listeners lent.
@@ -127,20 +129,29 @@ func (l *launch) start() (_ *running, err error) {
 
 	l.looking = l.onlook()
 	l.options.Program, l.options.Env = l.Argv[0], os.Environ()
+	mode := l.lookups()
+	l.askForNames(mode)
 	go lease.Warm() // while bubblewrap starts
 	p, err := sandbox.Start(ctx, facts, l.options)
 	if err != nil {
 		return nil, err
 	}
+	more, err := names(p, mode)
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
 	k := l.keeper(filepath.Join(runDir, leaseSocket), p.Pair(), p.Facts().Inside().Login)
 	// What leads past the proxies ends with the session: a port that an appliance refuses
 	// may be another session's by now.
-	k.alone = open.Close
+	k.alone, k.more = open.Close, more
 	lent, err := k.lendFirst(ctx)
 	if err != nil {
 		p.Close()
 		return nil, err
 	}
+	l.served(mode, lent.Answer().DNS)
+	l.nameserver = k.nameserver()
 	if err = open.Start(ctx, p); err == nil {
 		err = l.exec(p, facts, lent.Answer(), <-who)
 	}
@@ -257,7 +268,8 @@ func (l *launch) environment(facts *sandbox.Facts, answer lease.Answer, p *sandb
 		Mode: l.Environment, Host: os.Environ(), Pass: l.Env,
 		Session: l.ID, Home: facts.Home, Dir: facts.Dir, Runtime: in.Runtime, Temp: in.Temp,
 		HTTP: proxyAddr(p, 0), SOCKS: proxyAddr(p, 1), SharedHome: in.SharedHome, Login: in.Login.Userinfo(), AllProxy: l.AllProxy,
-		Connect: in.Exe + " " + connectCommand, GitConfig: in.Git, ReadToken: answer.ReadToken,
+		Nameserver: l.nameserver,
+		Connect:    in.Exe + " " + connectCommand, GitConfig: in.Git, ReadToken: answer.ReadToken,
 	}
 	return e.Build()
 }

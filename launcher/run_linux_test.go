@@ -347,6 +347,26 @@ func TestDoctor(t *testing.T) {
 	if h := a.seen(); len(h) != 2 || !strings.HasPrefix(h[0].Spec.ID, "doctor-") {
 		t.Errorf("hellos %v", h)
 	}
+	// How names would be looked up is what both do, and a failure where more was asked for.
+	for _, tc := range []struct {
+		setting, answer string
+		code            int
+		says            string
+	}{
+		{"auto", lease.DNSFake, 0, "names      fake "},
+		{"auto", "", 0, "names      off    the appliance"},
+		{"auto", lease.DNSAnswer, 0, "names      answer "},
+		{"off", lease.DNSFake, 0, "names      off    the settings"},
+		{"fake", lease.DNSAnswer, 1, "names      FAILS "},
+		{"answer", lease.DNSAnswer, 0, "names      answer "},
+	} {
+		a.will(answersNames(tc.answer), nil)
+		w.env = append(w.env, "POSTERN_DNS="+tc.setting)
+		if got := w.postern("doctor"); got.code != tc.code || !strings.Contains(got.stdout, "\n"+tc.says) {
+			t.Errorf("dns %s, answered %q: %+v", tc.setting, tc.answer, got)
+		}
+	}
+	w.env = append(w.env, "POSTERN_DNS=")
 	a.crash()
 	if got := w.postern("doctor"); got.code != 1 || !strings.Contains(got.stdout, "FAILS") || !strings.Contains(got.stdout, "appliance_not_running") {
 		t.Errorf("without an appliance: %+v", got)

@@ -37,6 +37,8 @@ type settings struct {
 	Nested  bool
 	Unix    bool
 
+	DNS sandbox.DNSMode // how names are looked up inside; empty: auto
+
 	Environment environ.Mode
 	Env         []string
 	AllProxy    environ.AllProxy
@@ -52,7 +54,7 @@ type settings struct {
 // known are the keys of the settings file. The run directory is POSTERN_RUN alone,
 // for the appliance reads that too and nothing else.
 var known = []string{
-	"policy", "repo", "agent", "workspace", "link", "allow", "network", "mode", "bind", "protect", "hide", "publish", "host_port", "nested_sandbox", "unix_sockets",
+	"policy", "repo", "agent", "workspace", "link", "allow", "network", "mode", "bind", "protect", "hide", "publish", "host_port", "nested_sandbox", "unix_sockets", "dns",
 	"environment", "env", "all_proxy", "mac_home", "mac_dns", "mac_open", "exec_grant", "exec_deny", "git_name", "git_email", "git_hooks", "tty", "quiet",
 }
 
@@ -101,6 +103,9 @@ func loadSettings(path string) (*settings, error) {
 	s.Mac = r.mac()
 	if s.Mode, err = sandbox.ParseMode(r.text("mode")); err != nil {
 		r.fail("mode", err)
+	}
+	if s.DNS, err = sandbox.ParseDNSMode(r.text("dns")); err != nil {
+		r.fail("dns", err)
 	}
 	if s.AllProxy, err = environ.ParseAllProxy(r.text("all_proxy")); err != nil {
 		r.fail("all_proxy", err)
