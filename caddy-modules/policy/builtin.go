@@ -72,3 +72,6 @@ func thisMachine(name string) bool {
 	}
 	return len(name) == len(local) || name[len(name)-len(local)-1] == '.'
 }
+
+// Builtins are the rules that every policy's always-deny list begins with.
+func Builtins() []Rule { return builtins() }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -47,7 +48,12 @@ type State struct {
 //
 //	PUT    /v1/sessions/{id}  open a session: 201, or 200 when it is open already
 //	GET    /v1/sessions/{id}  one session
+//	PATCH  /v1/sessions/{id}  change its policy, network or allowlist: 200
 //	DELETE /v1/sessions/{id}  end it: 204 when nothing of it is left
+//	GET    /v1/sessions/{id}/policy          what it may reach, ?as=prompt for a text
+//	GET    /v1/sessions/{id}/grants          what is granted to it besides
+//	POST   /v1/sessions/{id}/grants          grant more: 201
+//	DELETE /v1/sessions/{id}/grants/{grant}  take it back: 204
 //	GET    /v1/sessions       all of them
 //	GET    /v1/state          what this process is
 //	GET    /healthz           {"status":"ok"}
@@ -56,7 +62,10 @@ type State struct {
 // Errors are {"code":…,"message":…}. What Mount added is served as well.
 func (r *Registry) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/v1/sessions/{id}", Methods{"PUT": r.putSession, "GET": r.getSession, "DELETE": r.deleteSession})
+	mux.Handle("/v1/sessions/{id}", Methods{"PUT": r.putSession, "GET": r.getSession, "DELETE": r.deleteSession, "PATCH": r.patchSession})
+	mux.Handle("/v1/sessions/{id}/grants", Methods{"GET": r.listGrants, "POST": r.postGrant})
+	mux.Handle("/v1/sessions/{id}/grants/{grant}", Methods{"DELETE": r.deleteGrant})
+	mux.Handle("/v1/sessions/{id}/policy", Methods{"GET": r.getPolicy})
 	mux.Handle("/v1/sessions", Methods{"GET": r.listSessions})
 	mux.Handle("/v1/state", Methods{"GET": r.getState})
 	// That it answers is all there is to say: nothing of sessions, policies or sandboxes.
@@ -75,23 +84,11 @@ func (r *Registry) Handler() http.Handler {
 }
 
 func (r *Registry) putSession(w http.ResponseWriter, req *http.Request) {
-	// Bounded here and not in the server: event streams have no end. After an
-	// error it stays, for the server then reads what is left of the body; after
-	// success it must not cut the wait for a token.
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(readFor))
-	body := http.MaxBytesReader(w, req.Body, lease.MaxMessage)
-	spec, err := lease.DecodeBody(body, req.PathValue("id"))
-	if err == nil {
-		_ = rc.SetReadDeadline(time.Time{})
-	} else {
-		refusal := &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()}
-		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-			refusal.Code = lease.CodeTooLarge
-		} else if errors.Is(err, os.ErrDeadlineExceeded) {
-			refusal.Code = lease.CodeTimeout
-		}
-		WriteError(w, refusal)
+	var spec lease.Spec
+	if !readBody(w, req, func(body io.Reader) (err error) {
+		spec, err = lease.DecodeBody(body, req.PathValue("id"))
+		return err
+	}) {
 		return
 	}
 	answer, made, err := r.put(req.Context(), spec, peerUID(req.Context()))
@@ -105,6 +102,28 @@ func (r *Registry) putSession(w http.ResponseWriter, req *http.Request) {
 		status = http.StatusCreated
 	}
 	WriteJSON(w, status, answer)
+}
+
+// readBody reads what came with a request, and says whether it could: the answer is
+// given otherwise. It is bounded here and not in the server, since event streams have
+// no end. After an error the bound stays, for the server then reads what is left of
+// the body; after success it must not cut the wait for a token.
+func readBody(w http.ResponseWriter, req *http.Request, decode func(io.Reader) error) bool {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(readFor))
+	err := decode(http.MaxBytesReader(w, req.Body, lease.MaxMessage))
+	if err == nil {
+		_ = rc.SetReadDeadline(time.Time{})
+		return true
+	}
+	refusal := &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()}
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		refusal.Code = lease.CodeTooLarge
+	} else if errors.Is(err, os.ErrDeadlineExceeded) {
+		refusal.Code = lease.CodeTimeout
+	}
+	WriteError(w, refusal)
+	return false
 }
 
 func (r *Registry) getSession(w http.ResponseWriter, req *http.Request) {

@@ -127,7 +127,7 @@ func TestControlErrors(t *testing.T) {
 		{"conflict", "PUT", "/v1/sessions/taken", `{"policy":"other"}`, 409, "conflict", "another policy"},
 		{"leased", "PUT", "/v1/sessions/leased", `{}`, 409, "in_use", "open already"},
 		{"port in use", "PUT", "/v1/sessions/a", `{"listen":{"network":"tcp","http":"127.0.0.1:1"}}`, 503, "unavailable", "ports of sessions"},
-		{"wrong method", "POST", "/v1/sessions/a", `{}`, 405, "method_not_allowed", "DELETE, GET, PUT"},
+		{"wrong method", "POST", "/v1/sessions/a", `{}`, 405, "method_not_allowed", "DELETE, GET, PATCH, PUT"},
 		{"wrong method on the list", "DELETE", "/v1/sessions", "", 405, "method_not_allowed", "GET"},
 		{"nothing there", "GET", "/v2/sessions", "", 404, "not_found", "/v2/sessions"},
 		{"root", "GET", "/", "", 404, "not_found", ""},

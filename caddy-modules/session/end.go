@@ -56,6 +56,7 @@ func (s *session) tearDown() {
 
 	s.front.close()
 	s.names.stop()
+	s.terms.Load().stop()
 	r.own.set(s, nil)
 	s.denials.close()
 	s.last = lease.Event{Time: time.Now(), Type: lease.EventSessionClose, Session: s.spec.ID, Fields: map[string]any{

@@ -77,11 +77,13 @@ type view struct {
 	policy   string      // the name of the policy
 	set      *policy.Set
 	refusing string // why set refuses everything, if it does
+	unfit    error  // why the session's rules do not go with the policy, if they do not
 }
 
 // look computes the view of a session. It never fails: what cannot be had is
 // refused, with a reason.
-func look(g *Generation, spec lease.Spec, rules []policy.Rule) *view {
+func look(g *Generation, t *terms) *view {
+	spec := &t.spec
 	v := &view{gen: g, policy: spec.Policy}
 	closed := func(reason string) *view {
 		v.set, v.refusing = policy.Closed(reason), reason
@@ -101,8 +103,9 @@ func look(g *Generation, spec lease.Spec, rules []policy.Rule) *view {
 	if base == nil {
 		return closed(unknownPolicy(g, v.policy) + "; add it again, or end the session")
 	}
-	set, err := base.Extend(rules)
+	set, err := base.Extend(t.added())
 	if err != nil {
+		v.unfit = err
 		return closed("the session's rules do not compile: " + err.Error())
 	}
 	v.set = set

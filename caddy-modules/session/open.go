@@ -116,10 +116,11 @@ func (r *Registry) open(ctx context.Context, o order) (*session, error) {
 		return nil, err
 	}
 	s := &session{
-		registry: r, kind: o.kind, hostPorts: o.hostPorts, more: o.more, resumed: o.resume != nil, spec: o.spec, rules: rules, owner: o.owner, pid: o.pid, holder: o.holder, events: o.events, told: o.told,
+		registry: r, kind: o.kind, hostPorts: o.hostPorts, more: o.more, resumed: o.resume != nil, spec: o.spec, owner: o.owner, pid: o.pid, holder: o.holder, events: o.events, told: o.told,
 		opened: time.Now(), ready: make(chan struct{}), done: make(chan struct{}),
 		log: r.log.With(slog.String("session", o.spec.ID)),
 	}
+	s.terms.Store(&terms{spec: o.spec, rules: rules})
 	if s.login, err = loginOf(o, peer.Available); err != nil {
 		return nil, err
 	}
@@ -174,7 +175,7 @@ func (r *Registry) take(s *session, resumes bool) error {
 	if other := r.sessions[s.spec.ID]; other != nil {
 		return &takenError{other}
 	}
-	v := look(g, s.spec, s.rules)
+	v := look(g, s.terms.Load())
 	if g.Policies[v.policy] == nil {
 		// Asked for with the network off as well: a misspelt name should not
 		// wait for the day the network is on.
@@ -213,6 +214,7 @@ func (r *Registry) abandon(s *session) {
 	s.cancel()
 	s.front.close()
 	s.names.stop()
+	s.terms.Load().stop()
 	r.own.set(s, nil)
 	s.denials.close()
 	r.release(s)
@@ -261,6 +263,7 @@ func parseRules(lines []string) ([]policy.Rule, error) {
 // differs names the field in which spec asks for another session than s is; ""
 // means that it is the same. Addresses left out ask for nothing.
 func (s *session) differs(spec lease.Spec) string {
+	now := s.terms.Load().spec
 	network, http, socks := s.front.addresses()
 	want := lease.Listen{Network: lease.NetworkTCP}
 	if spec.Listen != nil {
@@ -270,9 +273,9 @@ func (s *session) differs(spec lease.Spec) string {
 		name string
 		same bool
 	}{
-		{"policy", spec.Policy == s.spec.Policy},
-		{"networkEnabled", spec.Network() == s.spec.Network()},
-		{"egressAllowlist", slices.Equal(spec.EgressAllowlist, s.spec.EgressAllowlist)},
+		{"policy", spec.Policy == now.Policy},
+		{"networkEnabled", spec.Network() == now.Network()},
+		{"egressAllowlist", slices.Equal(spec.EgressAllowlist, now.EgressAllowlist)},
 		{"repository", spec.Repository == s.spec.Repository},
 		{"linkedRepositories", slices.Equal(spec.LinkedRepositories, s.spec.LinkedRepositories)},
 		{"agent", spec.Agent == s.spec.Agent},

@@ -27,8 +27,8 @@ type session struct {
 	log      *slog.Logger
 
 	kind   string
-	spec   lease.Spec
-	rules  []policy.Rule // of the spec's allowlist
+	spec   lease.Spec // as it was opened; what can change of it is in terms
+	terms  atomic.Pointer[terms]
 	owner  int
 	pid    int
 	holder lease.Process // who lends the listeners, none for an API session
@@ -188,11 +188,11 @@ func (s *session) tellRefusing() {
 }
 
 func (s *session) info() Info {
-	v := s.view.Load()
+	v, now := s.view.Load(), s.terms.Load().spec
 	network, http, socks := s.front.addresses()
 	return Info{
-		ID: s.spec.ID, Kind: s.kind, Policy: v.policy, NetworkEnabled: s.spec.Network(),
-		EgressAllowlist: slices.Clone(s.spec.EgressAllowlist),
+		ID: s.spec.ID, Kind: s.kind, Policy: v.policy, NetworkEnabled: now.Network(),
+		EgressAllowlist: slices.Clone(now.EgressAllowlist),
 		Repository:      s.spec.Repository, LinkedRepositories: slices.Clone(s.spec.LinkedRepositories),
 		Agent: s.spec.Agent, Workspace: s.spec.Workspace, Owner: s.owner, PID: s.pid,
 		HostPorts: slices.Clone(s.hostPorts),

@@ -15,6 +15,22 @@ import (
 // maxDepth bounds how deep a message may nest. Ours nest three levels.
 const maxDepth = 8
 
+// Decode reads one JSON object of at most MaxMessage bytes into v, which points to a
+// struct, as strictly as DecodeSpec does.
+func Decode(r io.Reader, v any) error {
+	data, err := io.ReadAll(io.LimitReader(r, MaxMessage+1))
+	if err != nil {
+		return fmt.Errorf("read body: %w", err)
+	}
+	if len(data) > MaxMessage {
+		return fmt.Errorf("read body: longer than %d bytes", MaxMessage)
+	}
+	if err := decodeStrict(data, v); err != nil {
+		return fmt.Errorf("decode body: %w", err)
+	}
+	return nil
+}
+
 // decodeStrict decodes one JSON object into v, which points to a struct.
 //
 // encoding/json is lenient in ways that let two readers of one message disagree
