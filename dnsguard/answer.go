@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"postern/caddy-modules/policy"
 )
 
 // Transports of View.Answer.
@@ -102,6 +104,9 @@ func (v *View) judge(ctx context.Context, q question) *answer {
 	// One snapshot: name, chain and addresses are judged by the same rules.
 	set := v.policy()
 	target, d := permit(set, q.host)
+	if d.Code == policy.AskFirst && !d.Allowed && v.fake {
+		return v.held(q, d)
+	}
 	if !d.Allowed {
 		a := g.deny(dns.ExtendedErrorCodeBlocked, d.Code.String(), d.Reason())
 		a.rule, a.source = d.Rule, d.Source
@@ -127,6 +132,19 @@ func (v *View) judge(ctx context.Context, q question) *answer {
 		if pattern, ok := wildcard(d.Rule); ok {
 			a.entropy = highEntropy(subName(pattern, q.name))
 		}
+	}
+	if a.rule == "" {
+		a.rule, a.source = d.Rule, d.Source
+	}
+	return a
+}
+
+// held answers for a name that an approver may open: the connection to the
+// made-up address is what he is asked about. Nothing is looked up before.
+func (v *View) held(q question, d policy.Decision) *answer {
+	a := v.allowed(q)
+	if a == nil {
+		a = v.faked(q)
 	}
 	if a.rule == "" {
 		a.rule, a.source = d.Rule, d.Source

@@ -48,7 +48,7 @@ var lookupPorts = [...]uint16{443, 80, 22}
 // permit asks the policy about a name. A lookup is for no port, so one port that
 // the lists allow is enough; the proxies ask again about the port they dial. The
 // target returned is one that is allowed; when none is, the decision says why
-// the first was not.
+// the first was not, or that an approver may open one.
 func permit(set *policy.Set, host policy.Host) (policy.Target, policy.Decision) {
 	var first policy.Decision
 	try := func(port uint16) (policy.Target, policy.Decision, bool) {
@@ -64,7 +64,7 @@ func permit(set *policy.Set, host policy.Host) (policy.Target, policy.Decision) 
 		if ok {
 			return target, d
 		}
-		if i == 0 {
+		if i == 0 || d.Code == policy.AskFirst && first.Code != policy.AskFirst {
 			first = d
 		}
 		if d.Code != policy.PortNotAllowed {

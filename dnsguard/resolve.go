@@ -76,6 +76,10 @@ func (v *View) resolve(ctx context.Context, name string, r *Record) ([]netip.Add
 	if v.policy != nil {
 		set = v.policy()
 		allowed, d := permit(set, s.host)
+		if t, ok := policy.Approval(ctx); ok && !d.Allowed && t.Host() == s.host {
+			set, allowed = set.Approved(ctx), t
+			d = set.Decide(t)
+		}
 		r.Rule, r.Source = d.Rule, d.Source
 		if !d.Allowed {
 			return nil, &RefusedError{Name: s.name, Reason: d.Code.String(), Detail: d.Reason(), Decision: d}

@@ -227,13 +227,17 @@ func (v *View) NamesOf(addr netip.Addr) []string {
 // Hold keeps the pin of an address while a connection to it lives, and reports
 // whether there is one. The connection's end calls release, once.
 func (v *View) Hold(name string, addr netip.Addr) (release func(), ok bool) {
-	host, err := parseName(name)
+	s, err := readName(name)
 	if err != nil {
 		return func() {}, false
 	}
+	if s.kind == kindLocalhost {
+		// Its addresses are nobody's answer, and run out for nobody.
+		return func() {}, slices.Contains(loopbacks, addr)
+	}
 	v.state.mu.Lock()
 	defer v.state.mu.Unlock()
-	p := v.state.pins.find(host.Name(), addr, v.now())
+	p := v.state.pins.find(s.name, addr, v.now())
 	if p == nil {
 		return func() {}, false
 	}

@@ -24,7 +24,7 @@ func (f *flow) connect() bool {
 	}
 	t = f.meant(t)
 	f.dropUpstream() // of a plain request before
-	r, err := f.open(t)
+	r, err := f.open(t, ProtoConnect)
 	if f.isEnded() {
 		return false
 	}

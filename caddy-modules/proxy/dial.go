@@ -127,7 +127,7 @@ func (g *Gate) attempt(ctx context.Context, t policy.Target, a netip.Addr) (*net
 		// No keep-alive probes from the start: four system calls that most
 		// tunnels do not live long enough to need. flow turns them on later.
 		KeepAlive: -1,
-		Control:   g.control(t, a),
+		Control:   g.control(ctx, t, a),
 	}
 	// Not DialTCP: given no local address it binds one, and then the kernel
 	// cannot use a local port for two destinations.
@@ -142,14 +142,14 @@ func (g *Gate) attempt(ctx context.Context, t policy.Target, a netip.Addr) (*net
 // and the policy of that moment. Whatever cannot be understood is refused: a
 // guard that lets pass what it cannot parse is open to every spelling it did not
 // think of.
-func (g *Gate) control(t policy.Target, vetted netip.Addr) func(string, string, syscall.RawConn) error {
+func (g *Gate) control(ctx context.Context, t policy.Target, vetted netip.Addr) func(string, string, syscall.RawConn) error {
 	return func(network, address string, c syscall.RawConn) error {
 		peer, err := netip.ParseAddrPort(address)
 		if err != nil {
-			return &Denied{Target: t, Decision: g.policy().DecideAddr(t, netip.Addr{})}
+			return &Denied{Target: t, Decision: g.policy().Approved(ctx).DecideAddr(t, netip.Addr{})}
 		}
 		a := peer.Addr().WithZone("").Unmap()
-		if d := g.policy().DecideAddr(t, a); !d.Allowed {
+		if d := g.policy().Approved(ctx).DecideAddr(t, a); !d.Allowed {
 			return &Denied{Target: t, Decision: d}
 		}
 		if a != vetted || peer.Port() != t.Port() {

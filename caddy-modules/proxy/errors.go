@@ -41,6 +41,8 @@ type DialError struct {
 	Err    error
 	// Late says that a limit of time ran out.
 	Late bool
+
+	decision policy.Decision // that allowed it
 }
 
 func (e *DialError) Error() string { return fmt.Sprintf("%s %s: %v", e.Op, e.Target, e.Err) }

@@ -21,6 +21,7 @@ type flow struct {
 	up     *upstream  // of plain requests, kept for the next one
 	last   bool       // the request that is read next is the last one
 	name   string     // of the client, once somebody asked for it
+	yes    *approved  // the last one to a question
 	asked  netip.Addr // made-up, by which the client named the target of the moment
 	proto  Proto      // of the plain requests: http, or the tunnel that they come in
 	inside *inside    // set in a tunnel that carries plain requests
@@ -42,6 +43,8 @@ type route struct {
 	target   policy.Target
 	addr     netip.AddrPort
 	decision policy.Decision
+	approved *approved // by whom, when it was only for this connection
+	release  func()    // of the address, nil for nothing
 	local    bool
 	tunnel   bool // nobody reads on to be told, so revoking it ends the client too
 	begun    time.Time
@@ -72,7 +75,7 @@ func (f *flow) run(handle func(*flow)) {
 
 // open connects to a target, in process or through the gate. The route is
 // attached: from here on Recheck and Close reach it.
-func (f *flow) open(t policy.Target) (*route, error) {
+func (f *flow) open(t policy.Target, proto Proto) (*route, error) {
 	limit := f.s.limits.Dial
 	// The dial has its own limit; this one only covers a dial that ignores it.
 	f.watch.stage(limit+farewell, func() { f.abort(CauseError) })
@@ -88,15 +91,30 @@ func (f *flow) open(t policy.Target) (*route, error) {
 		return r, f.attach(r, nil)
 	}
 	set := f.s.Gate.policy()
+	ctx := f.s.ctx
+	if d := set.Decide(t); d.Code == policy.AskFirst && !d.Allowed && f.s.Gate.Ask != nil {
+		var err error
+		if r.approved, err = f.ask(t, d, proto); err != nil {
+			return nil, err
+		}
+		f.watch.stage(limit+farewell, func() { f.abort(CauseError) })
+		r.begun = time.Now()
+		if ctx, set, err = r.approved.apply(ctx, f.s.Gate.policy()); err != nil {
+			return nil, err
+		}
+	}
 	// In a goroutine of its own: lookup and dial run deep, and a stack that has
 	// grown for them would be held for the life of the tunnel.
 	done := make(chan error, 1)
 	go func() {
-		conn, opened, err := f.s.Gate.open(f.s.ctx, t, set, limit)
-		r.conn, r.addr, r.decision = conn, opened.Addr, opened.Decision
+		conn, opened, err := f.s.Gate.open(ctx, t, set, limit)
+		r.conn, r.addr, r.decision, r.release = conn, opened.Addr, opened.Decision, opened.Release
 		done <- err
 	}()
 	if err := <-done; err != nil {
+		if dial, ok := errors.AsType[*DialError](err); ok {
+			dial.decision = set.Decide(t)
+		}
 		return nil, err
 	}
 	return r, f.attach(r, set)
@@ -124,7 +142,7 @@ func (f *flow) attach(r *route, asked *policy.Set) error {
 	f.mu.Lock()
 	if f.ended {
 		f.mu.Unlock()
-		_ = r.conn.Close()
+		r.close()
 		return errEnded
 	}
 	f.route = r
@@ -145,8 +163,19 @@ func (r *route) judge(set *policy.Set) (policy.Decision, bool) {
 	if r.local {
 		return r.decision, true
 	}
+	if r.approved != nil {
+		set = set.Approved(r.approved.in(context.Background()))
+	}
 	d := set.DecideAddr(r.target, r.addr.Addr())
 	return d, d.Allowed
+}
+
+// close closes the connection and lets go of what was held for it.
+func (r *route) close() {
+	_ = r.conn.Close()
+	if r.release != nil {
+		r.release()
+	}
 }
 
 // drop closes the upstream connection, if there is one.
@@ -156,7 +185,7 @@ func (f *flow) drop() {
 	f.route = nil
 	f.mu.Unlock()
 	if r != nil {
-		_ = r.conn.Close()
+		r.close()
 	}
 }
 
@@ -178,7 +207,7 @@ func (f *flow) recheck(set *policy.Set) {
 	if !r.tunnel {
 		f.route, r.cut = nil, &d
 		f.mu.Unlock()
-		_ = r.conn.Close()
+		r.close()
 		return
 	}
 	f.cause, f.by = CauseRevoked, d

@@ -38,6 +38,19 @@ type Gate struct {
 	// connect. An error refuses the connection. May be nil.
 	Control func(network, address string, c syscall.RawConn) error
 
+	// Ask is called by a Server for a target that the policy wants to be asked
+	// about (policy.AskFirst), before anything is looked up. It may take as long
+	// as a person does, and ends when ctx does: the client went away, or the
+	// session ended. An allowed decision opens the target for this one client
+	// connection, unless the policy allows it by then anyway; its Source says who
+	// allowed it. Any other decision is the refusal. nil asks nobody.
+	Ask func(ctx context.Context, d policy.Decision, proto Proto) (policy.Decision, error)
+	// Held says that a name's address was handed out by the Resolver and still
+	// holds, and keeps it so until release is called, which happens once at least.
+	// A connection to an address that is not held is refused. nil asks nobody, and
+	// nobody is asked about a target that is an address itself.
+	Held func(name string, addr netip.Addr) (release func(), ok bool)
+
 	// dial replaces the dialling of a vetted address in tests, where there is
 	// no internet. Nothing sets it outside of them.
 	dial func(context.Context, policy.Target, netip.Addr) (*net.TCPConn, error)
@@ -51,6 +64,9 @@ type Opened struct {
 	Decision policy.Decision
 	// Lookup and Connect say where the time went.
 	Lookup, Connect time.Duration
+	// Release ends what Held began. It is nil when there is nothing to end, and
+	// is called when the connection is closed.
+	Release func()
 }
 
 // Open connects to a target: policy, lookup, policy for every address of the
@@ -91,12 +107,31 @@ func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit
 	if err != nil {
 		return nil, Opened{}, err
 	}
+	release, err := g.hold(t, addr)
+	if err != nil {
+		_ = conn.Close()
+		return nil, Opened{}, err
+	}
 	return conn, Opened{
 		Addr:     netip.AddrPortFrom(addr, t.Port()),
 		Decision: d,
 		Lookup:   looked.Sub(start),
 		Connect:  time.Since(looked),
+		Release:  release,
 	}, nil
+}
+
+// hold keeps the address for as long as the connection to it lives.
+func (g *Gate) hold(t policy.Target, addr netip.Addr) (release func(), err error) {
+	name := t.Host().Name()
+	if g.Held == nil || name == "" {
+		return nil, nil //nolint:nilnil // nothing to end is no error
+	}
+	release, ok := g.Held(name, addr)
+	if !ok {
+		return nil, &Denied{Target: t, Decision: policy.Refuse(t, policy.NameRefused, "its name does not stand for the address "+addr.String()+" any more; try again")}
+	}
+	return release, nil
 }
 
 // policy never gives an open policy for a missing one: a nil Set refuses.

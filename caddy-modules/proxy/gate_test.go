@@ -219,14 +219,14 @@ func TestControl(t *testing.T) {
 		{"metadata", "a.example:80", "169.254.169.254:80", netip.MustParseAddr("169.254.169.254"), true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := g.control(target(t, c.target), c.vetted)("tcp", c.address, nil)
+			err := g.control(t.Context(), target(t, c.target), c.vetted)("tcp", c.address, nil)
 			if (err == nil) != c.ok || isDenied(err) != c.denied {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
 	t.Run("the policy of that moment", func(t *testing.T) {
-		check := g.control(target(t, "a.example:80"), loop)
+		check := g.control(t.Context(), target(t, "a.example:80"), loop)
 		own = true
 		defer func() { own = false }()
 		var denied *Denied
@@ -242,7 +242,7 @@ func TestControl(t *testing.T) {
 			}
 			return veto
 		}}
-		if err := g.control(target(t, "127.0.0.1:80"), loop)("tcp", "127.0.0.1:80", nil); !errors.Is(err, veto) {
+		if err := g.control(t.Context(), target(t, "127.0.0.1:80"), loop)("tcp", "127.0.0.1:80", nil); !errors.Is(err, veto) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -76,7 +76,7 @@ func (f *flow) serveSOCKS() {
 		return
 	}
 	t = f.meant(t)
-	r, err := f.open(t)
+	r, err := f.open(t, ProtoSOCKS5)
 	if f.isEnded() {
 		return
 	}

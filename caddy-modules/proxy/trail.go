@@ -84,8 +84,11 @@ func (f *flow) failed(proto Proto, t policy.Target, err error) reply {
 	}
 	// The policy allowed it, and the trail says so; why nothing came of it is
 	// the network's business and in the log.
-	r := Record{Kind: KindDecision, Proto: proto, Target: t, Decision: localDecision, Local: f.local(t) != nil}
-	if !r.Local {
+	r := Record{Kind: KindDecision, Proto: proto, Target: t, Decision: dial.decision, Local: f.local(t) != nil}
+	switch {
+	case r.Local:
+		r.Decision = localDecision
+	case dial.decision.Target().IsZero():
 		r.Decision = f.s.Gate.policy().Decide(t)
 	}
 	f.record(r)

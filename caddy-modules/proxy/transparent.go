@@ -23,7 +23,7 @@ func (f *flow) serveTransparent() {
 	if !ok {
 		return
 	}
-	r, err := f.open(t)
+	r, err := f.open(t, ProtoTransparent)
 	if f.isEnded() {
 		return
 	}

@@ -62,7 +62,7 @@ func (f *flow) connectUpstream(t policy.Target, fresh bool) (*upstream, error) {
 		}
 		f.dropUpstream()
 	}
-	r, err := f.open(t)
+	r, err := f.open(t, f.proto)
 	if err != nil {
 		return nil, err
 	}
