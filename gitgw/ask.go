@@ -148,7 +148,7 @@ func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
 	// One question for the whole push, since it will be all or nothing.
 	q := p.inquire(refs) //nolint:contextcheck // a question may outlive its push
 	if q == nil {
-		return p.fail(Refused, p.g.policy("needs approval and no approver is connected")), false
+		return p.fail(Refused, CodeNoApprover, p.g.policy("needs approval and no approver is connected")), false
 	}
 	p.record.Question = q.question.ID
 	waited := time.Now()
@@ -163,10 +163,10 @@ func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
 	case errors.As(err, &pending):
 		text := p.g.policy(err.Error())
 		hint := "the question stays open for " + shortTime(p.limits.Remember) + "; once it is approved, the same push goes through"
-		return p.refuse(Refused, text, []string{p.g.notice(hint)}, func(PushedRef) string { return text }), false
+		return p.refuse(Refused, CodePending, text, []string{p.g.notice(hint)}, func(PushedRef) string { return text }), false
 	case err != nil:
 		p.g.log().Warn("no answer from the approver", append(p.attrs(err), cause(err))...)
-		return p.fail(Refused, p.g.policy("needs approval: "+err.Error())), false
+		return p.fail(Refused, codeOf(err, CodeUnanswered), p.g.policy("needs approval: "+err.Error())), false
 	case !answer.Allowed:
 		reason := "approval was refused"
 		if answer.By != "" {
@@ -175,7 +175,7 @@ func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
 		if answer.Reason != "" {
 			reason += ": " + answer.Reason
 		}
-		return p.fail(Refused, p.g.policy(reason)), false
+		return p.fail(Refused, CodeNotApproved, p.g.policy(reason)), false
 	}
 	return true, true
 }

@@ -41,6 +41,8 @@ type Push struct {
 	// Options are the push options; some forges act on them.
 	Options []string `json:"options,omitempty"`
 	Outcome Outcome  `json:"outcome"`
+	// Code is why the gateway refused, "" where it did not.
+	Code Code `json:"code,omitempty"`
 	// Reason is what git printed, or would have.
 	Reason string `json:"reason,omitempty"`
 	// Question and Approver say which question was asked and who answered.
@@ -95,6 +97,7 @@ func (p Push) LogValue() slog.Value {
 		slog.String("workspace", p.Workspace),
 		slog.String("repository", p.Repository.String()),
 		slog.String("outcome", string(p.Outcome)),
+		slog.String("code", string(p.Code)),
 		slog.String("reason", p.Reason),
 		slog.Int("ref_count", len(p.Refs)),
 		slog.Any("refs", refs),

@@ -20,7 +20,7 @@ func (p *push) mint(clientCtx context.Context) (Token, error) {
 		return Token{}, errors.New("no push token: no token source is configured")
 	}
 	if err := p.g.budgets.spend(p.caller.Session, p.limits.Mints, time.Now()); err != nil {
-		return Token{}, fmt.Errorf("no push token: %w", err)
+		return Token{}, &coded{CodeMints, fmt.Errorf("no push token: %w", err)}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(clientCtx), mintTime)
 	defer cancel()
@@ -69,18 +69,18 @@ func (p *push) failedPush(up *upload, err error) bool {
 		return false
 	}
 	if p.over.Load() && !up.whole.Load() {
-		return p.fail(Refused, p.g.policy(packSizeError{p.packLimit()}.Error()))
+		return p.fail(Refused, CodePackLarge, p.g.policy(packSizeError{p.packLimit()}.Error()))
 	}
 	p.g.log().Warn("push failed", p.attrs(err)...)
 	if bad := p.body.malformed(); bad != nil {
-		return p.fail(Malformed, p.g.notice("malformed push: "+bad.Error()))
+		return p.fail(Malformed, CodePackMalformed, p.g.notice("malformed push: "+bad.Error()))
 	}
 	// With an HTTP status the forge has said no. Without one, after the last
 	// byte, it may have done what it was asked and died then.
 	if up.whole.Load() && (e == nil || e.status == 0) {
-		return p.fail(Unknown, p.g.notice(err.Error()+"; fetch to see whether the push arrived"))
+		return p.fail(Unknown, CodeUnknown, p.g.notice(err.Error()+"; fetch to see whether the push arrived"))
 	}
-	return p.fail(Failed, p.g.notice(err.Error()))
+	return p.fail(Failed, CodeForgeRefused, p.g.notice(err.Error()))
 }
 
 // brokenReport ends a push whose report is not whole. Whether the refs moved is
@@ -96,7 +96,7 @@ func (p *push) brokenReport(y *relay, up *upload, err, cut error) bool {
 		return p.cutShort(up)
 	}
 	if p.over.Load() && !up.whole.Load() && y.unpack == "" {
-		return p.fail(Refused, p.g.policy(packSizeError{p.packLimit()}.Error()))
+		return p.fail(Refused, CodePackLarge, p.g.policy(packSizeError{p.packLimit()}.Error()))
 	}
 	if !up.whole.Load() {
 		// The upload ended early for one of three reasons: the client, its
@@ -106,13 +106,14 @@ func (p *push) brokenReport(y *relay, up *upload, err, cut error) bool {
 			p.end(Aborted, lost.Error())
 			return false
 		case bad != nil && y.unpack == "":
-			return p.fail(Malformed, p.g.notice("malformed push: "+bad.Error()))
+			return p.fail(Malformed, CodePackMalformed, p.g.notice("malformed push: "+bad.Error()))
 		case y.unpack == "":
-			return p.fail(Failed, p.g.notice(p.up.forge.Host+" broke off before it had the whole push"))
+			return p.fail(Failed, CodeForgeBroke, p.g.notice(p.up.forge.Host+" broke off before it had the whole push"))
 		}
 	}
 	text := p.g.notice(p.up.forge.Host + " broke off before it had reported; fetch to see whether the push arrived")
 	p.end(Unknown, text)
+	p.record.Code = CodeUnknown
 	drained := p.body.drain()
 	p.rep.progress(text + "\n")
 	if cut != nil || drained != nil {

@@ -59,6 +59,10 @@ func (f *forgeReader) token(refused bool) Token {
 
 // get asks for one document below the repository's address.
 func (f *forgeReader) get(into any, query string, path ...string) error {
+	return f.p.apart(f.ctx, func() error { return f.fetch(into, query, path...) })
+}
+
+func (f *forgeReader) fetch(into any, query string, path ...string) error {
 	if f.calls++; f.calls > maxCalls {
 		return fmt.Errorf("it takes more than %d questions to %s", maxCalls, f.p.up.forge.Host)
 	}

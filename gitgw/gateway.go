@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -44,19 +45,33 @@ type Gateway struct {
 	Log    *slog.Logger
 	Limits Limits
 	// SpoolDir is where packs are kept while rules look into them, in files without a
-	// name. Default: the system's folder for temporary files.
-	SpoolDir string
+	// name. Default: the system's folder for temporary files. SpoolMake has it made, for
+	// nobody else, where it is missing.
+	SpoolDir  string
+	SpoolMake bool
+	// Inspections count what is kept and looked into; several gateways, and those of one
+	// configuration after another, may share them. By default the gateway has its own.
+	Inspections *Inspections
+	// Vet says why an address is not gone to that a forge names, and that is not the
+	// forge's own: where it keeps the objects of Git LFS. By default only what is plainly
+	// public is.
+	Vet func(netip.Addr) error
+	// Storage reaches where forges keep those objects, where it is not their own. By
+	// default one that asks Vet of each address that a name has.
+	Storage http.RoundTripper
 	// Transport reaches the forges. By default one that uses no proxy settings
 	// of the environment. It must not follow redirects or add credentials.
 	Transport http.RoundTripper
 
 	mu       sync.Mutex
 	fallback *http.Transport
+	stores   *http.Transport
 
 	budgets   budgets
 	looks     looks
 	lfsGrants lfsGrants
-	approvals Approvals // where Approvals is nil
+	counted   Inspections // where Inspections is nil
+	approvals Approvals   // where Approvals is nil
 }
 
 var _ http.Handler = (*Gateway)(nil)
@@ -65,26 +80,26 @@ var _ http.Handler = (*Gateway)(nil)
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	caller, ok := CallerFrom(r.Context())
 	if !ok {
-		g.text(w, http.StatusForbidden, "this connection belongs to no run")
+		g.text(w, http.StatusForbidden, CodeNoRun, "this connection belongs to no run")
 		return
 	}
 	// From here to the end of this request something is done in the run's name,
 	// and everything hangs on the run's life as well as on the client's.
 	ctx, release, ok := caller.begin(r.Context())
 	if !ok {
-		g.text(w, http.StatusForbidden, errRunEnded.Error())
+		g.text(w, http.StatusForbidden, CodeRunEnded, errRunEnded.Error())
 		return
 	}
 	defer release()
 	r = r.WithContext(ctx)
 	route, err := parseRoute(r)
 	if err != nil {
-		g.text(w, http.StatusNotFound, err.Error())
+		g.text(w, http.StatusNotFound, CodeRoute, err.Error())
 		return
 	}
 	forge, ok := g.forge(route.repo.Host())
 	if !ok {
-		g.text(w, http.StatusNotFound, route.repo.Host()+" is not a forge that this gateway knows")
+		g.text(w, http.StatusNotFound, CodeForgeForeign, route.repo.Host()+" is not a forge that this gateway knows")
 		return
 	}
 	up := &upstream{forge: forge, repo: route.repo, rt: g.transport(), silence: g.Limits.withDefaults().Upstream}
@@ -99,13 +114,13 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case serviceReceive:
 		g.receivePack(w, r, caller, up)
 	case serviceFetch:
-		g.text(w, http.StatusForbidden, "this gateway takes pushes only; fetch from "+forge.Host+" with the run's read token")
+		g.text(w, http.StatusForbidden, CodeFetch, "this gateway takes pushes only; fetch from "+forge.Host)
 	case serviceDumb:
-		g.text(w, http.StatusForbidden, "this gateway speaks smart HTTP only (is GIT_SMART_HTTP set?)")
+		g.text(w, http.StatusForbidden, CodeDumb, "this gateway speaks smart HTTP only (is GIT_SMART_HTTP set?)")
 	case serviceLFSLocks, serviceLFSBatch, serviceLFSUpload, serviceLFSVerify:
 		g.lfs(w, r, caller, up, route)
 	default:
-		g.text(w, http.StatusMethodNotAllowed, "method "+printable(r.Method, 16)+" is not used here")
+		g.text(w, http.StatusMethodNotAllowed, CodeMethod, "method "+printable(r.Method, 16)+" is not used here")
 	}
 }
 
@@ -115,22 +130,22 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) refuseRefs(w http.ResponseWriter, r *http.Request, caller Caller, repo Repo, err error) {
 	record := Push{
 		Time: time.Now(), Session: caller.Session, Agent: caller.Agent, Workspace: caller.Workspace,
-		Repository: repo, Outcome: Refused, Reason: g.foreign(repo),
+		Repository: repo, Outcome: Refused, Code: CodeForeign, Reason: g.foreign(repo),
 	}
 	status := http.StatusForbidden
 	if err != nil {
 		if caller.ended() {
-			g.text(w, http.StatusForbidden, errRunEnded.Error())
+			g.text(w, http.StatusForbidden, CodeRunEnded, errRunEnded.Error())
 			return
 		}
 		if r.Context().Err() != nil {
 			return // nobody is there to read it
 		}
 		g.log().Warn("refs not listed", attrs(caller, repo, err)...)
-		status, record.Outcome = http.StatusBadGateway, Failed
+		status, record.Outcome, record.Code = http.StatusBadGateway, Failed, CodeRefs
 		record.Reason = err.Error()
 		if told, ok := errors.AsType[*MintError](err); ok {
-			record.Reason = told.Reason
+			record.Reason, record.Code = told.Reason, CodeNoToken
 		}
 		if up, ok := errors.AsType[*upstreamError](err); ok {
 			record.UpstreamStatus = up.status
@@ -138,19 +153,19 @@ func (g *Gateway) refuseRefs(w http.ResponseWriter, r *http.Request, caller Call
 	}
 	record.Reason = (&redactor{}).line(record.Reason)
 	g.recorded(record)
-	g.text(w, status, record.Reason)
+	g.text(w, status, record.Code, record.Reason)
 }
 
 // text answers a request that is not the POST of a push. git shows text/plain
 // as `remote:` lines, and nothing of other types.
-func (g *Gateway) text(w http.ResponseWriter, status int, reason string) {
+func (g *Gateway) text(w http.ResponseWriter, status int, code Code, reason string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-cache")
 	w.WriteHeader(status)
 	//nolint:gosec // text/plain with nosniff: no browser makes markup of it
-	_, _ = w.Write([]byte(g.notice((&redactor{}).line(reason)) + "\n"))
+	_, _ = w.Write([]byte(g.notice((&redactor{}).line(reason)) + "\n" + g.notice(code.cure()) + "\n"))
 }
 
 // policy words a refusal that a rule or an approver made.
@@ -223,6 +238,9 @@ func (g *Gateway) Close() error {
 	defer g.mu.Unlock()
 	if g.fallback != nil {
 		g.fallback.CloseIdleConnections()
+	}
+	if g.stores != nil {
+		g.stores.CloseIdleConnections()
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"time"
 
 	"postern/gitgw/pack"
 )
@@ -20,6 +21,7 @@ type inspection struct {
 
 // contentError is why a push is refused for what its pack holds.
 type contentError struct {
+	code   Code
 	ref    string // the ref at fault, "" for all of them
 	reason string // for git's report, after the prefix
 	detail string // one more line, "" for none
@@ -28,8 +30,8 @@ type contentError struct {
 func (c *contentError) Error() string { return c.reason }
 
 // cannotTell refuses what could not be judged.
-func cannotTell(ref, what string, err error) error {
-	return &contentError{ref: ref, reason: what + ": " + err.Error()}
+func cannotTell(code Code, ref, what string, err error) error {
+	return &contentError{code: lookCode(err, code), ref: ref, reason: what + ": " + err.Error()}
 }
 
 // decidedOf is what the rules of all refs say together.
@@ -48,14 +50,14 @@ func (d *decidedOf) note(i int, v Verdict) {
 
 // admit holds the push to what can be said of it without its pack: "" if nothing
 // is wrong.
-func (p *push) admit() string {
+func (p *push) admit() (Code, string) {
 	if most := p.asked.conditions.MaxRefs; most > 0 && len(p.head.Updates) > most {
-		return fmt.Sprintf("push names %d refs, at most %d are allowed", len(p.head.Updates), most)
+		return CodeMaxRefs, fmt.Sprintf("push names %d refs, at most %d are allowed", len(p.head.Updates), most)
 	}
 	if p.g.Source != nil && !p.g.Rules.governs(p.up.repo) {
-		return "" // the source is told of the options
+		return "", "" // the source is told of the options
 	}
-	return p.g.Rules.CheckOptions(p.up.repo, p.head.Options)
+	return CodeOption, p.g.Rules.CheckOptions(p.up.repo, p.head.Options)
 }
 
 // inspect looks into the push where a rule needs it. The pack is kept in a file
@@ -72,12 +74,21 @@ func (p *push) inspect(clientCtx context.Context) (sound, ok bool) {
 	}
 	ctx, cancel := context.WithTimeout(clientCtx, p.limits.Total)
 	defer cancel()
+	if again := p.g.inspections().spent(p.caller.Session, p.limits.Pack.Work, p.limits.Work, p.limits.WorkWindow, time.Now()); again > 0 {
+		return p.spentAll(again), false
+	}
 	if sound, ok := p.spool(ctx); !ok {
 		return sound, false
 	}
-	in := &inspection{p: p, ctx: ctx, forge: p.reader(ctx)}
-	defer in.forge.close()
-	err := in.run(c) //nolint:contextcheck // it holds the context of the push
+	if sound, ok := p.seated(ctx); !ok {
+		return sound, false
+	}
+	again, err := p.look(ctx, c)
+	// What follows is no work, and may take as long as the client or an approver wants.
+	p.seat.leave()
+	if again > 0 {
+		return p.spentAll(again), false
+	}
 	var no *contentError
 	switch {
 	case err == nil:
@@ -89,7 +100,39 @@ func (p *push) inspect(clientCtx context.Context) (sound, ok bool) {
 		return p.refuseContent(no), false
 	}
 	p.g.log().Warn("push not looked into", append(p.attrs(err), slog.Int64("pack_bytes", p.kept.size))...)
-	return p.fail(Refused, p.g.policy("push cannot be judged: "+err.Error())), false
+	return p.fail(Refused, lookCode(err, CodeLookFailed), p.g.policy("push cannot be judged: "+err.Error())), false
+}
+
+// look does the look, within what is left of the run's budget; again says when there
+// is enough of it.
+func (p *push) look(ctx context.Context, c Conditions) (again time.Duration, err error) {
+	done, again := p.g.inspections().hold(p.caller.Session, p.limits.Pack.Work, p.limits.Work, p.limits.WorkWindow)
+	if done == nil {
+		return again, nil
+	}
+	var used int64
+	defer func() { done(used) }()
+	in := &inspection{p: p, ctx: ctx, forge: p.reader(ctx)}
+	defer in.forge.close()
+	return 0, in.run(c, &used) //nolint:contextcheck // it holds the context of the push
+}
+
+// spentAll refuses what a run's budget of work does not allow any more.
+func (p *push) spentAll(again time.Duration) bool {
+	return p.fail(Refused, CodeLooksSpent, p.g.notice("this run's pushes have taken as much work to look into as they may; try again in "+shortTime(again)))
+}
+
+// lookCode is the code of an error in looking.
+func lookCode(err error, other Code) Code {
+	switch {
+	case errors.Is(err, pack.ErrObjects):
+		return CodeLookObjects
+	case errors.Is(err, pack.ErrLarge):
+		return CodeLookLarge
+	case errors.Is(err, pack.ErrWork):
+		return CodeLookWork
+	}
+	return other
 }
 
 // refuseContent answers with what was found. Refs that are not at fault are refused
@@ -108,7 +151,7 @@ func (p *push) refuseContent(no *contentError) bool {
 			r.Verdict, r.Reason = Deny, p.redact.line(recorded)
 		}
 	}
-	return p.refuse(Refused, p.g.policy(recorded), hints, func(r PushedRef) string {
+	return p.refuse(Refused, no.code, p.g.policy(recorded), hints, func(r PushedRef) string {
 		if no.ref != "" && r.Ref != no.ref {
 			return p.g.policy("another ref in this push was refused")
 		}
@@ -117,8 +160,8 @@ func (p *push) refuseContent(no *contentError) bool {
 }
 
 // run asks every question that the rules have.
-func (in *inspection) run(c Conditions) error {
-	o := pack.Options{Limits: in.p.limits.Pack, SHA256: in.p.head.Capabilities.format() == "sha256"}
+func (in *inspection) run(c Conditions, used *int64) error {
+	o := pack.Options{Used: used, Limits: in.p.limits.Pack, SHA256: in.p.head.Capabilities.format() == "sha256"}
 	// The pack is read once, and whether a rule for force decides shows only in it: what
 	// such a rule might look for is looked for, and counts where it does decide.
 	scan := in.secretScan(c.and(in.ifForced()))
@@ -136,11 +179,11 @@ func (in *inspection) run(c Conditions) error {
 	}
 	// The verdicts may have other conditions by now.
 	c = in.p.asked.conditions
-	if wrong := in.p.admit(); wrong != "" {
-		return &contentError{reason: wrong}
+	if code, wrong := in.p.admit(); wrong != "" {
+		return &contentError{code: code, reason: wrong}
 	}
 	if most := in.p.packLimit(); most > 0 && in.p.kept.size > most {
-		return &contentError{reason: packSizeError{most}.Error()}
+		return &contentError{code: CodePackLarge, reason: packSizeError{most}.Error()}
 	}
 	if c.Secrets {
 		if err := scan.verdict(in); err != nil {
@@ -167,7 +210,7 @@ func (in *inspection) forced(i int) error {
 	u := &in.p.head.Updates[i]
 	forced, err := in.isForced(*u)
 	if err != nil {
-		return cannotTell(u.Ref, "cannot tell whether this is a force push", err)
+		return cannotTell(CodeForceUnknown, u.Ref, "cannot tell whether this is a force push", err)
 	}
 	u.Forced = ForcedNo
 	r := &in.p.record.Refs[i]
@@ -177,7 +220,7 @@ func (in *inspection) forced(i int) error {
 	v := in.p.g.decide(in.p.up.repo, *u)
 	r.Verdict, r.Rule, r.Source, r.Reason = v.Kind, v.Rule, v.Source, v.Reason
 	if v.Kind == Deny {
-		return &contentError{ref: u.Ref, reason: v.Reason, detail: v.Hint}
+		return &contentError{code: CodeRule, ref: u.Ref, reason: v.Reason, detail: v.Hint}
 	}
 	in.p.asked.conditions = in.p.asked.conditions.and(v.Conditions)
 	return nil

@@ -25,7 +25,7 @@ func (g *Gateway) lfs(w http.ResponseWriter, r *http.Request, caller Caller, up 
 	l := &lfsRequest{g: g, caller: caller, up: up, to: to, body: body, limits: g.Limits.withDefaults()}
 	switch {
 	case err != nil:
-		err = &lfsError{http.StatusUnsupportedMediaType, g.notice(err.Error())}
+		err = &lfsError{http.StatusUnsupportedMediaType, CodeLFSEncoding, g.notice(err.Error())}
 	case to.service == serviceLFSBatch:
 		err = l.batch(w, r)
 	case to.service == serviceLFSUpload:
@@ -33,7 +33,7 @@ func (g *Gateway) lfs(w http.ResponseWriter, r *http.Request, caller Caller, up 
 	case to.service == serviceLFSVerify:
 		err = l.verify(w, r)
 	default:
-		err = &lfsError{http.StatusNotFound, "Not found"}
+		err = &lfsError{http.StatusNotFound, CodeLFSLocks, "Not found"}
 	}
 	if err == nil {
 		return
@@ -42,12 +42,16 @@ func (g *Gateway) lfs(w http.ResponseWriter, r *http.Request, caller Caller, up 
 	if body.drain() != nil {
 		panic(http.ErrAbortHandler)
 	}
-	said := &lfsError{http.StatusBadGateway, g.notice("Git LFS: " + err.Error())}
+	said := &lfsError{http.StatusBadGateway, codeOf(err, CodeLFSStorage), g.notice("Git LFS: " + err.Error())}
 	_ = errors.As(err, &said)
 	_ = rc.SetWriteDeadline(time.Now().Add(l.limits.Stall))
+	text := l.redact.line(said.text)
+	if said.code != CodeLFSLocks { // which LFS takes silently
+		text += "; " + said.code.cure()
+	}
 	writeLFS(w, said.status, struct {
 		Message string `json:"message"`
-	}{l.redact.line(said.text)})
+	}{text})
 }
 
 // lfsRequest is one request of Git LFS.
@@ -64,6 +68,7 @@ type lfsRequest struct {
 // lfsError is an answer that is no success. Its text is fit for git's output.
 type lfsError struct {
 	status int
+	code   Code
 	text   string
 }
 

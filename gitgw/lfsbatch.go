@@ -9,7 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
+	"net/netip"
 	"strings"
 	"time"
 )
@@ -67,15 +67,25 @@ func (l *lfsRequest) batch(w http.ResponseWriter, r *http.Request) error {
 	started := time.Now()
 	var asked lfsBatch
 	if err := readLFS(l.body, lfsBatchBytes, &asked); err != nil {
-		return &lfsError{http.StatusUnprocessableEntity, l.g.notice("malformed Git LFS batch: " + err.Error())}
+		return &lfsError{http.StatusUnprocessableEntity, CodeLFSMalformed, l.g.notice("malformed Git LFS batch: " + err.Error())}
 	}
 	grant := &lfsGrant{g: l.g, caller: l.caller, repo: l.up.repo, done: make(chan struct{}), record: Push{
 		Time: started, Session: l.caller.Session, Agent: l.caller.Agent, Workspace: l.caller.Workspace, Repository: l.up.repo,
 	}}
+	handed := false
+	defer func() {
+		if !handed { // something panicked
+			l.g.lfsGrants.unreserve(grant)
+		}
+	}()
 	answer, err := l.grant(r.Context(), &asked, grant)
+	handed = true
 	if err != nil {
 		// The hook fails and git sends nothing more: this is the push's record.
 		grant.record.Reason, grant.record.Outcome = l.redact.line(err.Error()), Refused
+		if said, ok := errors.AsType[*lfsError](err); ok {
+			grant.record.Code = said.code
+		}
 		if !grant.token.IsZero() || grant.failed {
 			grant.record.Outcome = Failed
 		}
@@ -95,13 +105,13 @@ func (l *lfsRequest) batch(w http.ResponseWriter, r *http.Request) error {
 // grant decides, and gets the forge's answer where the decision is yes.
 func (l *lfsRequest) grant(ctx context.Context, asked *lfsBatch, grant *lfsGrant) (*lfsAnswer, error) {
 	if !l.caller.mayName(l.up.repo) {
-		return nil, &lfsError{http.StatusForbidden, l.g.notice(l.g.foreign(l.up.repo))}
+		return nil, &lfsError{http.StatusForbidden, CodeForeign, l.g.notice(l.g.foreign(l.up.repo))}
 	}
 	if l.g.NoLFS {
-		return nil, &lfsError{http.StatusForbidden, l.g.policy("Git LFS uploads are not allowed")}
+		return nil, &lfsError{http.StatusForbidden, CodeLFSOff, l.g.policy("Git LFS uploads are not allowed")}
 	}
 	if err := asked.check(l.limits.LFSBytes); err != nil {
-		return nil, &lfsError{http.StatusUnprocessableEntity, l.g.notice(err.Error())}
+		return nil, &lfsError{http.StatusUnprocessableEntity, codeOf(err, CodeLFSMalformed), l.g.notice(err.Error())}
 	}
 	v := l.g.judgeLFS(ctx, l.caller, l.up.repo, asked.Ref.Name)
 	grant.record.Refs = []PushedRef{{RefVerdict: RefVerdict{
@@ -112,24 +122,25 @@ func (l *lfsRequest) grant(ctx context.Context, asked *lfsBatch, grant *lfsGrant
 	case Ask:
 		// The hook comes before git has said what it will push, so there is no push
 		// to ask about; and the objects would be there before the answer.
-		return nil, &lfsError{http.StatusForbidden, l.g.policy(v.Reason + ", and Git LFS objects would arrive before it: push them with a branch that needs none")}
+		return nil, &lfsError{http.StatusForbidden, CodeLFSAsk, l.g.policy(v.Reason + ", and Git LFS objects would arrive before it")}
 	default:
-		return nil, &lfsError{http.StatusForbidden, l.g.policy(v.Reason)}
+		return nil, &lfsError{http.StatusForbidden, CodeRule, l.g.policy(v.Reason)}
 	}
-	if why := v.Conditions.refuseLFS(asked.Objects); why != "" {
-		return nil, &lfsError{http.StatusForbidden, l.g.policy(why)}
+	if code, why := v.Conditions.refuseLFS(asked.Objects); why != "" {
+		return nil, &lfsError{http.StatusForbidden, code, l.g.policy(why)}
 	}
 	if len(asked.Objects) == 0 {
 		return &lfsAnswer{Transfer: "basic", Objects: []lfsObject{}}, nil
 	}
-	if !l.g.lfsGrants.room(l.caller.Session) {
-		return nil, &lfsError{http.StatusTooManyRequests, l.g.notice("too many Git LFS uploads of this run are under way already")}
+	// Counted before there is a token, so that no crowd of batches gets past the count.
+	if err := l.g.lfsGrants.reserve(grant, asked.Objects, l.limits); err != nil {
+		return nil, &lfsError{http.StatusTooManyRequests, codeOf(err, CodeLFSBatches), l.g.notice(err.Error())}
 	}
 	p := &push{g: l.g, caller: l.caller, up: l.up, limits: l.limits}
 	token, err := p.mint(ctx)
 	if err != nil {
 		grant.failed = true
-		return nil, &lfsError{http.StatusForbidden, l.g.notice(err.Error())}
+		return nil, &lfsError{http.StatusForbidden, codeOf(err, CodeNoToken), l.g.notice(err.Error())}
 	}
 	grant.token = token
 	grant.revoke = func() error {
@@ -140,9 +151,9 @@ func (l *lfsRequest) grant(ctx context.Context, asked *lfsBatch, grant *lfsGrant
 	}
 	grant.record.TokenID = token.ID()
 	l.redact.know(token)
-	answer, err := retrying(ctx, l.limits.Retry, func(error) {}, func() (*lfsAnswer, error) { return l.up.lfsBatch(ctx, asked, token) })
+	answer, err := retrying(ctx, l.limits.Retry, func(error) {}, func() (*lfsAnswer, error) { return l.up.lfsBatch(ctx, asked, token, l.g.vet) })
 	if err != nil {
-		return nil, &lfsError{http.StatusBadGateway, l.g.notice("Git LFS: " + err.Error())}
+		return nil, &lfsError{http.StatusBadGateway, codeOf(err, CodeLFSForge), l.g.notice("Git LFS: " + err.Error())}
 	}
 	return answer, nil
 }
@@ -168,31 +179,31 @@ func (g *Gateway) judgeLFS(ctx context.Context, caller Caller, repo Repo, ref st
 
 // refuseLFS says why objects are refused that the ref's rule lets through on conditions.
 // Paths are the push's own business: its trees name them.
-func (c Conditions) refuseLFS(objects []lfsObject) string {
+func (c Conditions) refuseLFS(objects []lfsObject) (Code, string) {
 	if c.Secrets && len(objects) > 0 {
-		return "Git LFS objects are not searched for secrets, and this rule wants that"
+		return CodeLFSSecrets, "Git LFS objects are not searched for secrets, and this rule wants that"
 	}
 	for _, o := range objects {
 		if c.MaxPack > 0 && o.Size > c.MaxPack {
-			return "the Git LFS object " + o.OID + " is larger than " + bytesText(c.MaxPack)
+			return CodeLFSLarge, "the Git LFS object " + o.OID + " is larger than " + bytesText(c.MaxPack)
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // check reports what is wrong with a batch.
 func (b *lfsBatch) check(most int64) error {
 	switch {
 	case b.Operation == "download":
-		return fmt.Errorf("this gateway takes uploads only; fetch Git LFS objects with the run's read token")
+		return &coded{CodeLFSDownload, errors.New("this gateway takes uploads only")}
 	case b.Operation != "upload":
 		return fmt.Errorf("malformed Git LFS batch: operation %s is not known", quote(b.Operation))
 	case b.HashAlgo != "" && b.HashAlgo != "sha256":
 		return fmt.Errorf("malformed Git LFS batch: hash %s is not known", quote(b.HashAlgo))
 	case b.Ref == nil || b.Ref.Name == "":
-		return fmt.Errorf("this Git LFS names no ref, by which an upload is judged: use version 2.4 or later")
+		return &coded{CodeLFSNoRef, errors.New("this Git LFS names no ref, by which an upload is judged")}
 	case len(b.Objects) > lfsObjects:
-		return fmt.Errorf("more than %d objects in one Git LFS batch", lfsObjects)
+		return &coded{CodeLFSMany, fmt.Errorf("more than %d objects in one Git LFS batch", lfsObjects)}
 	}
 	if err := checkRef(b.Ref.Name); err != nil {
 		return err
@@ -207,7 +218,7 @@ func (b *lfsBatch) check(most int64) error {
 		case o.Size < 0:
 			return fmt.Errorf("malformed Git LFS batch: %s has no size", o.OID)
 		case o.Size > most:
-			return fmt.Errorf("the Git LFS object %s is larger than %d bytes", o.OID, most)
+			return &coded{CodeLFSLarge, fmt.Errorf("the Git LFS object %s is larger than %d bytes", o.OID, most)}
 		}
 		seen[o.OID] = true
 	}
@@ -220,7 +231,7 @@ func lfsOID(text string) bool {
 }
 
 // lfsBatch asks the forge. Only what was judged goes there, encoded anew.
-func (u *upstream) lfsBatch(ctx context.Context, asked *lfsBatch, t Token) (*lfsAnswer, error) {
+func (u *upstream) lfsBatch(ctx context.Context, asked *lfsBatch, t Token, vet func(netip.Addr) error) (*lfsAnswer, error) {
 	plain := lfsBatch{Operation: "upload", Transfers: []string{"basic"}, Ref: asked.Ref, HashAlgo: asked.HashAlgo}
 	sizes := map[string]int64{}
 	for _, o := range asked.Objects {
@@ -239,7 +250,7 @@ func (u *upstream) lfsBatch(ctx context.Context, asked *lfsBatch, t Token) (*lfs
 	}
 	req.Header.Set("Content-Type", lfsType)
 	req.Header.Set("Accept", lfsType)
-	resp, err := u.lfsDo(req)
+	resp, err := u.lfsDo(u.rt, req)
 	if err != nil {
 		return nil, err
 	}
@@ -255,8 +266,11 @@ func (u *upstream) lfsBatch(ctx context.Context, asked *lfsBatch, t Token) (*lfs
 			return nil, &upstreamError{host: u.forge.Host, status: resp.StatusCode, text: "about Git LFS objects that it was not asked about"}
 		}
 		for name, a := range o.Actions {
-			if err := u.checkAction(a); err != nil {
-				return nil, &upstreamError{host: u.forge.Host, status: resp.StatusCode, text: "with a Git LFS action " + quote(name) + ": " + err.Error()}
+			if err := u.checkAction(a, vet, t); err != nil {
+				return nil, &upstreamError{
+					host: u.forge.Host, status: resp.StatusCode, text: "with a Git LFS action " + quote(name) + ": " + err.Error(),
+					err: &coded{CodeLFSAddress, err},
+				}
 			}
 		}
 		delete(sizes, o.OID) // once each
@@ -264,21 +278,9 @@ func (u *upstream) lfsBatch(ctx context.Context, asked *lfsBatch, t Token) (*lfs
 	return &answer, nil
 }
 
-// checkAction refuses addresses to which no credential should go in the clear.
-func (u *upstream) checkAction(a *lfsAction) error {
-	if a == nil {
-		return fmt.Errorf("it is empty")
-	}
-	at, err := url.Parse(a.Href)
-	if err != nil || at.Host == "" || at.User != nil || at.Scheme != "https" && at.Scheme != u.forge.Git.Scheme {
-		return fmt.Errorf("it has no address to upload to")
-	}
-	return nil
-}
-
-// lfsDo sends a request once and takes any 2xx for an answer.
-func (u *upstream) lfsDo(req *http.Request) (*http.Response, error) {
-	resp, err := u.rt.RoundTrip(req)
+// lfsDo sends a request once, follows no redirect, and takes any 2xx for an answer.
+func (u *upstream) lfsDo(rt http.RoundTripper, req *http.Request) (*http.Response, error) {
+	resp, err := rt.RoundTrip(req)
 	if err != nil {
 		if cause := context.Cause(req.Context()); cause != nil {
 			err = errors.Join(err, cause)

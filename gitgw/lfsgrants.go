@@ -3,6 +3,7 @@ package gitgw
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -12,13 +13,19 @@ import (
 // lfsPerRun is how many batches of one run may be open.
 const lfsPerRun = 16
 
+// lfsTaken is what the open batches of one run take.
+type lfsTaken struct {
+	batches, objects int
+	bytes            int64
+}
+
 // lfsGrants are the uploads that runs were allowed and have not made yet. They live in
 // memory alone: what a restart forgets is asked for again. The zero value is ready to
 // use.
 type lfsGrants struct {
 	mu      sync.Mutex
 	handles map[string]*lfsHandle
-	perRun  map[string]int // open grants
+	perRun  map[string]*lfsTaken
 	closing chan struct{}
 	closed  bool
 	keepers sync.WaitGroup
@@ -32,6 +39,7 @@ type lfsGrant struct {
 	token  Token
 	revoke func() error // the token, which is called once; nil without one
 	failed bool         // for want of a token
+	taken  lfsTaken     // of its run's room
 	record Push
 
 	// The rest is under the store's mu.
@@ -57,11 +65,56 @@ type lfsHandle struct {
 	finished       bool
 }
 
-// room reports whether a run may open another batch.
-func (s *lfsGrants) room(run string) bool {
+// reserve counts a batch among its run's, until the grant is finished, or says why it
+// may not have another.
+func (s *lfsGrants) reserve(grant *lfsGrant, objects []lfsObject, limits Limits) error {
+	want := lfsTaken{batches: 1, objects: len(objects)}
+	for _, o := range objects {
+		if want.bytes += o.Size; want.bytes < 0 || want.bytes > limits.LFSRunBytes {
+			return &coded{CodeLFSRoom, fmt.Errorf("the Git LFS objects of one push have more than %s", bytesText(limits.LFSRunBytes))}
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.perRun[run] < lfsPerRun && !s.closed
+	has := s.perRun[grant.caller.Session]
+	if has == nil {
+		has = &lfsTaken{}
+	}
+	switch {
+	case s.closed:
+		return &coded{CodeLFSBatches, errors.New("the gateway is being closed")}
+	case has.batches >= lfsPerRun:
+		return &coded{CodeLFSBatches, errors.New("too many Git LFS uploads of this run are under way already")}
+	case has.objects+want.objects > limits.LFSRunObjects:
+		return &coded{CodeLFSRoom, fmt.Errorf("more than %d Git LFS objects of this run would be under way", limits.LFSRunObjects)}
+	case has.bytes+want.bytes > limits.LFSRunBytes:
+		return &coded{CodeLFSRoom, fmt.Errorf("more than %s of Git LFS objects of this run would be under way", bytesText(limits.LFSRunBytes))}
+	}
+	if s.perRun == nil {
+		s.perRun = map[string]*lfsTaken{}
+	}
+	has.batches++
+	has.objects += want.objects
+	has.bytes += want.bytes
+	s.perRun[grant.caller.Session], grant.taken = has, want
+	return nil
+}
+
+// unreserve gives back what reserve took.
+func (s *lfsGrants) unreserve(grant *lfsGrant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	has := s.perRun[grant.caller.Session]
+	if has == nil || grant.taken.batches == 0 {
+		return
+	}
+	has.batches -= grant.taken.batches
+	has.objects -= grant.taken.objects
+	has.bytes -= grant.taken.bytes
+	grant.taken = lfsTaken{}
+	if has.batches == 0 {
+		delete(s.perRun, grant.caller.Session)
+	}
 }
 
 // open makes a handle for each object that the forge wants, and the answer for the run:
@@ -87,7 +140,7 @@ func (s *lfsGrants) open(grant *lfsGrant, answer *lfsAnswer, base string) *lfsAn
 		name := newHandle()
 		h := &lfsHandle{grant: grant, oid: o.OID, size: o.Size, upload: upload, verify: o.Actions["verify"]}
 		if s.handles == nil {
-			s.handles, s.perRun = map[string]*lfsHandle{}, map[string]int{}
+			s.handles = map[string]*lfsHandle{}
 		}
 		s.handles[name] = h
 		grant.handles = append(grant.handles, name)
@@ -100,9 +153,6 @@ func (s *lfsGrants) open(grant *lfsGrant, answer *lfsAnswer, base string) *lfsAn
 		told.Objects = append(told.Objects, plain)
 	}
 	grant.objects = grant.left
-	if grant.left > 0 {
-		s.perRun[grant.caller.Session]++
-	}
 	if s.closing == nil {
 		s.closing = make(chan struct{})
 	}
@@ -205,11 +255,6 @@ func (grant *lfsGrant) end() {
 	for _, name := range grant.handles {
 		delete(s.handles, name)
 	}
-	if len(grant.handles) > 0 {
-		if s.perRun[grant.caller.Session]--; s.perRun[grant.caller.Session] == 0 {
-			delete(s.perRun, grant.caller.Session)
-		}
-	}
 	idle := grant.users == 0
 	s.mu.Unlock()
 	if idle {
@@ -219,6 +264,7 @@ func (grant *lfsGrant) end() {
 
 // finish revokes the token and writes the record. It is called once.
 func (grant *lfsGrant) finish() {
+	defer grant.g.lfsGrants.unreserve(grant)
 	if grant.revoke != nil {
 		if err := grant.revoke(); err != nil {
 			grant.g.log().Warn("push token was not revoked", append(attrs(grant.caller, grant.repo, err), slog.String("token_id", grant.token.ID()))...)

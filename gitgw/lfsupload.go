@@ -22,13 +22,13 @@ import (
 func (l *lfsRequest) upload(w http.ResponseWriter, r *http.Request) error {
 	h, err := l.g.lfsGrants.begin(l.caller, l.to, false)
 	if err != nil {
-		return &lfsError{http.StatusNotFound, l.g.notice("Git LFS: " + err.Error())}
+		return &lfsError{http.StatusNotFound, CodeLFSHandle, l.g.notice("Git LFS: " + err.Error())}
 	}
 	ok := false
 	defer func() { l.g.lfsGrants.finish(h, false, ok) }()
 	l.redact.know(h.grant.token)
 	if r.ContentLength >= 0 && r.ContentLength != h.size && r.Header.Get("Content-Encoding") == "" {
-		return &lfsError{http.StatusUnprocessableEntity, l.g.notice(fmt.Sprintf("Git LFS: %s has %d bytes, and %d come", h.oid, h.size, r.ContentLength))}
+		return &lfsError{http.StatusUnprocessableEntity, CodeLFSContent, l.g.notice(fmt.Sprintf("Git LFS: %s has %d bytes, and %d come", h.oid, h.size, r.ContentLength))}
 	}
 	total, cancel := context.WithTimeout(r.Context(), l.limits.Total)
 	defer cancel()
@@ -41,7 +41,7 @@ func (l *lfsRequest) upload(w http.ResponseWriter, r *http.Request) error {
 		if resp != nil {
 			_ = resp.Body.Close()
 		}
-		return &lfsError{http.StatusUnprocessableEntity, l.g.notice("Git LFS: " + bad.Error())}
+		return &lfsError{http.StatusUnprocessableEntity, CodeLFSContent, l.g.notice("Git LFS: " + bad.Error())}
 	}
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (l *lfsRequest) upload(w http.ResponseWriter, r *http.Request) error {
 func (l *lfsRequest) verify(w http.ResponseWriter, r *http.Request) error {
 	h, err := l.g.lfsGrants.begin(l.caller, l.to, true)
 	if err != nil {
-		return &lfsError{http.StatusNotFound, l.g.notice("Git LFS: " + err.Error())}
+		return &lfsError{http.StatusNotFound, CodeLFSHandle, l.g.notice("Git LFS: " + err.Error())}
 	}
 	ok := false
 	defer func() { l.g.lfsGrants.finish(h, true, ok) }()
@@ -110,7 +110,11 @@ func (l *lfsRequest) act(ctx context.Context, method string, a *lfsAction, body 
 		}
 	}
 	// Storage is often another host than the forge, and the reason is its own.
-	return l.up.lfsDo(req)
+	rt := l.up.rt
+	if !l.up.forge.owns(at) && !l.up.forge.below(at) {
+		rt = l.g.storage()
+	}
+	return l.up.lfsDo(rt, req)
 }
 
 // lfsReader reads an object of a known size and checks what it reads. Of one that is

@@ -19,11 +19,12 @@ func (f storage) RoundTrip(r *http.Request) (*http.Response, error) { return f(r
 func TestLFSCredentialIsNotSaidBack(t *testing.T) {
 	t.Parallel()
 	const secret = "gitauth-v1-QmFzaWM6c2VjcmV0"
-	up := &upstream{forge: Forge{Host: "forge.example"}, rt: storage(func(r *http.Request) (*http.Response, error) {
+	up := &upstream{forge: Forge{Host: "forge.example"}}
+	store := storage(func(r *http.Request) (*http.Response, error) {
 		said := `{"message": "no such credential: ` + r.Header.Get("X-Storage-Key") + `"}`
 		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(said)), Request: r}, nil
-	})}
-	l := &lfsRequest{g: &Gateway{}, up: up}
+	})
+	l := &lfsRequest{g: &Gateway{Storage: store}, up: up}
 	a := &lfsAction{Href: "https://storage.example/o", Header: map[string]string{"X-Storage-Key": "RemoteAuth " + secret}}
 	_, err := l.act(context.Background(), http.MethodPut, a, strings.NewReader("x"), 1, "application/octet-stream")
 	if err == nil || !strings.Contains(err.Error(), secret) {

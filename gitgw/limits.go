@@ -60,10 +60,27 @@ type Limits struct {
 	Look time.Duration
 	// Kept is the most bytes of a pack that a rule looks into. Default [MaxLooked].
 	Kept int64
+	// Spool is the most bytes of packs that are kept at a time, of all runs; SpoolRun of
+	// one. Default 8 GiB and 2 GiB. SpoolFree is what is left free on the disk for
+	// others, such as the record of the tokens. Default 256 MiB; of a small disk an
+	// eighth.
+	Spool, SpoolRun, SpoolFree int64
 	// Pack bounds what a look into a pack may cost.
 	Pack pack.Limits
+	// Looks is how many packs are looked into at a time; LooksRun how many of one run.
+	// Default 4 and 1. LookWait is how long a push waits for its turn. Default 2 min.
+	Looks, LooksRun int
+	LookWait        time.Duration
+	// Work is the most bytes inflated to look into one run's packs within a WorkWindow.
+	// Default 16 GiB within 10 min.
+	Work       int64
+	WorkWindow time.Duration
 	// LFSBytes is the largest object of Git LFS. Default 5 GiB.
 	LFSBytes int64
+	// LFSRunObjects and LFSRunBytes are the most objects of Git LFS, and bytes of them,
+	// that one run may have under way. Default 2,000 and 100 GiB.
+	LFSRunObjects int
+	LFSRunBytes   int64
 	// LFSIdle is how long an upload that was allowed may wait to be begun, after the
 	// one before. Default 3 min.
 	LFSIdle time.Duration
@@ -89,7 +106,19 @@ func (l Limits) withDefaults() Limits {
 	l.Mints = orDefault(l.Mints, 30)
 	l.Look = orDefault(l.Look, time.Minute)
 	l.Kept = orDefault(l.Kept, MaxLooked)
+	l.Spool = orDefault(l.Spool, 8<<30)
+	l.SpoolRun = orDefault(l.SpoolRun, 2<<30)
+	l.SpoolFree = orDefault(l.SpoolFree, 256<<20)
+	l.Looks = orDefault(l.Looks, 4)
+	l.LooksRun = orDefault(l.LooksRun, 1)
+	l.LookWait = orDefault(l.LookWait, 2*time.Minute)
+	l.Work = orDefault(l.Work, 16<<30)
+	l.WorkWindow = orDefault(l.WorkWindow, 10*time.Minute)
+	// A look is never cut short for want of budget: it may do what it holds.
+	l.Pack.Work = min(orDefault(l.Pack.Work, pack.DefaultWork), l.Work)
 	l.LFSBytes = orDefault(l.LFSBytes, 5<<30)
+	l.LFSRunObjects = orDefault(l.LFSRunObjects, 2000)
+	l.LFSRunBytes = orDefault(l.LFSRunBytes, 100<<30)
 	l.LFSIdle = orDefault(l.LFSIdle, 3*time.Minute)
 	if l.Retry == nil {
 		l.Retry = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}

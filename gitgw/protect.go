@@ -32,11 +32,11 @@ func (in *inspection) protect(patterns []PathPattern) error {
 		}
 		changed, err := in.changed(u, patterns)
 		if err != nil {
-			return cannotTell(u.Ref, "cannot tell whether protected paths change", err)
+			return cannotTell(CodeProtectUnknown, u.Ref, "cannot tell whether protected paths change", err)
 		}
 		if changed != "" {
 			return &contentError{
-				ref: u.Ref, reason: "push changes " + shownPath(changed) + ", which is protected",
+				code: CodeProtected, ref: u.Ref, reason: "push changes " + shownPath(changed) + ", which is protected",
 				detail: "compared with " + in.compared(u) + "; merge the default branch again if the change is from there",
 			}
 		}

@@ -23,6 +23,7 @@ type push struct {
 	hints  []string // what the rules would allow, for the refs they deny
 	asked  decidedOf
 	kept   *keptPack   // the pack, where a rule looks into it
+	seat   *seat       // while it is looked into
 	over   atomic.Bool // the pack that is streamed exceeds its limit
 	record Push
 }
@@ -44,8 +45,9 @@ func (g *Gateway) receivePack(w http.ResponseWriter, r *http.Request, caller Cal
 	// The record is written after the token's end and before the connection's,
 	// whatever the end was.
 	unbind := p.bind()
+	defer p.free() // also when something panics
 	sound := p.run(r.Context(), err)
-	p.kept.close()
+	p.free()
 	unbind()
 	p.record.Duration = time.Since(started)
 	p.record.ClientGone = p.rep.lost != nil || p.body.err() != nil || r.Context().Err() != nil && !caller.ended()
@@ -93,12 +95,12 @@ func (p *push) run(clientCtx context.Context, encoding error) bool {
 	if !p.judge() {
 		return p.deny()
 	}
-	if wrong := p.admit(); wrong != "" {
-		return p.fail(Refused, p.g.policy(wrong))
+	if code, wrong := p.admit(); wrong != "" {
+		return p.fail(Refused, code, p.g.policy(wrong))
 	}
 	leave, ok := p.g.budgets.enter(p.caller.Session, p.limits.Pushes)
 	if !ok {
-		return p.fail(Refused, p.g.notice(fmt.Sprintf("%d pushes of this run are under way already; push again when one has ended", p.limits.Pushes)))
+		return p.fail(Refused, CodePushes, p.g.notice(fmt.Sprintf("%d pushes of this run are under way already; push again when one has ended", p.limits.Pushes)))
 	}
 	defer leave()
 	if sound, ok := p.inspect(clientCtx); !ok {
@@ -119,10 +121,18 @@ func (p *push) run(clientCtx context.Context, encoding error) bool {
 			return false
 		}
 		if p.record.Objects, err = packObjects(start); err != nil {
-			return p.fail(Malformed, p.g.notice("malformed push: "+err.Error()))
+			return p.fail(Malformed, CodePackMalformed, p.g.notice("malformed push: "+err.Error()))
 		}
 	}
 	return p.forward(clientCtx)
+}
+
+// free gives back what was taken to look into the push. It may be called again.
+func (p *push) free() {
+	p.kept.close()
+	if p.seat != nil {
+		p.seat.leave()
+	}
 }
 
 // end notes how the push ended.
@@ -165,15 +175,15 @@ func (p *push) judge() bool {
 // the forge with the other half.
 func (p *push) deny() bool {
 	if !p.caller.mayName(p.up.repo) {
-		return p.fail(Refused, p.g.notice(p.g.foreign(p.up.repo)))
+		return p.fail(Refused, CodeForeign, p.g.notice(p.g.foreign(p.up.repo)))
 	}
 	denied := func(r PushedRef) bool { return r.Verdict == Deny }
 	first := slices.IndexFunc(p.record.Refs, denied)
 	if first < 0 {
 		// Every rule agreed, but the client could not be told what became of it.
-		return p.fail(Refused, p.g.notice("this client asks for no status report; a push without one is not accepted"))
+		return p.fail(Refused, CodeNoReport, p.g.notice("this client asks for no status report; a push without one is not accepted"))
 	}
-	return p.refuse(Refused, p.g.policy(p.record.Refs[first].Reason), p.hints, func(r PushedRef) string {
+	return p.refuse(Refused, CodeRule, p.g.policy(p.record.Refs[first].Reason), p.hints, func(r PushedRef) string {
 		if denied(r) {
 			return p.g.policy(r.Reason)
 		}
@@ -189,15 +199,20 @@ func (p *push) hint(text string) {
 }
 
 // fail refuses every ref with the same words.
-func (p *push) fail(outcome Outcome, text string) bool {
-	return p.refuse(outcome, text, nil, func(PushedRef) string { return text })
+func (p *push) fail(outcome Outcome, code Code, text string) bool {
+	return p.refuse(outcome, code, text, nil, func(PushedRef) string { return text })
 }
 
 // refuse reads the request to its end and then answers with a complete report.
 // Answered earlier, git takes the answer for a broken connection and prints
 // "Everything up-to-date".
-func (p *push) refuse(outcome Outcome, reason string, hints []string, why func(PushedRef) string) bool {
+func (p *push) refuse(outcome Outcome, code Code, reason string, hints []string, why func(PushedRef) string) bool {
 	p.end(outcome, reason)
+	p.record.Code = code
+	p.free()                                                        // a client may take its time to send the rest
+	if len(hints) == 0 || code != CodeRule && code != CodePending { // whose hints are the cure
+		hints = append(slices.Clip(hints), p.g.notice(code.cure()))
+	}
 	drained := p.body.drain()
 	// Before the report, so that git prints them above its table.
 	for _, h := range hints {
@@ -231,5 +246,5 @@ func (p *push) malformed(bad *HeadError) bool {
 		// what every current client asks for and shows.
 		p.rep.band = maxSideBand64k
 	}
-	return p.refuse(Malformed, text, []string{text}, func(PushedRef) string { return text })
+	return p.refuse(Malformed, CodeHeadMalformed, text, []string{text}, func(PushedRef) string { return text })
 }

@@ -11,7 +11,7 @@ import (
 func (p *push) forward(clientCtx context.Context) bool {
 	token, err := p.mint(clientCtx)
 	if err != nil {
-		return p.fail(Failed, p.g.notice(err.Error()))
+		return p.fail(Failed, codeOf(err, CodeNoToken), p.g.notice(err.Error()))
 	}
 	defer p.revoke(clientCtx, token)
 	p.record.TokenID = token.ID()
@@ -28,17 +28,17 @@ func (p *push) forward(clientCtx context.Context) bool {
 		p.end(Aborted, p.whyGone().Error())
 		return false
 	case err != nil:
-		return p.fail(Failed, p.g.notice(err.Error()))
+		return p.fail(Failed, CodeForgeRefused, p.g.notice(err.Error()))
 	}
 	caps := p.head.Capabilities.forUpstream(offered)
 	if lacks := missing(p.head.Capabilities, caps, offered); lacks != "" {
-		return p.fail(Failed, p.g.notice(p.up.forge.Host+" "+lacks))
+		return p.fail(Failed, CodeForgeLacks, p.g.notice(p.up.forge.Host+" "+lacks))
 	}
 	head := *p.head
 	head.Capabilities = caps
 	var encoded bytes.Buffer
 	if err := head.Encode(&encoded); err != nil {
-		return p.fail(Failed, p.g.notice(err.Error()))
+		return p.fail(Failed, CodeEncode, p.g.notice(err.Error()))
 	}
 
 	// From here on the push outlives its client: once the forge has the last

@@ -64,6 +64,11 @@ func (r *redactor) know(t Token) {
 	}
 }
 
+// holds reports whether a text holds one of the values.
+func (r *redactor) holds(s string) bool {
+	return slices.ContainsFunc(r.values, func(v string) bool { return strings.Contains(s, v) })
+}
+
 func (r *redactor) text(s string) string {
 	for _, v := range r.values {
 		s = strings.ReplaceAll(s, v, redacted)

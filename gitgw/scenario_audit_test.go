@@ -56,6 +56,10 @@ func TestAudit(t *testing.T) {
 	minter := w.gateway.Minter
 	sent := []string{"packBytes", "objects", "tokenId", "revoked", "upstreamStatus"}
 	asked := []string{"question", "approver", "waitedSeconds"}
+	codes := map[string]any{
+		"refused by a rule": "rule", "refused by an approver": "approval_refused", "nobody to ask": "no_approver",
+		"no token": "no_token", "forge fails": "forge_refused", "forge breaks off": "outcome_unknown",
+	}
 	for i, c := range []struct {
 		name, ref, outcome, reason string
 		begin                      func()
@@ -109,10 +113,13 @@ func TestAudit(t *testing.T) {
 		if result, _ := ref["result"].(string); result != c.result && c.name != "forge breaks off" {
 			t.Errorf("%s: result %v", c.name, ref["result"])
 		}
+		if got["code"] != codes[c.name] {
+			t.Errorf("%s: code %v", c.name, got["code"])
+		}
 		for name := range maps.Keys(got) {
 			// How much of a pack a forge takes that fails at once is its own affair.
 			none := got[name] == float64(0) || name == "packBytes" && c.name == "forge fails"
-			if !none && !slices.Contains([]string{"outcome", "reason", "refs", "clientAgent"}, name) && !slices.Contains(c.fields, name) {
+			if !none && !slices.Contains([]string{"outcome", "reason", "refs", "clientAgent", "code"}, name) && !slices.Contains(c.fields, name) {
 				t.Errorf("%s: holds %s: %v", c.name, name, got[name])
 			}
 		}

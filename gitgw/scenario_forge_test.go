@@ -295,7 +295,7 @@ func TestK01(t *testing.T) {
 		message string
 	}{
 		{"info/lfs/locks/verify", 404, "Not found"},
-		{"info/lfs/objects/batch", 403, "Control Center policy: Git LFS uploads are not allowed"},
+		{"info/lfs/objects/batch", 403, "Control Center policy: Git LFS uploads are not allowed; keep the files in git (git lfs migrate export), or have `lfs on` set in the gateway's block"},
 	} {
 		resp, err := http.Post(w.url+"github.com/acme/app.git/"+c.path, "application/vnd.git-lfs+json", strings.NewReader(`{"operation":"upload","ref":{"name":"refs/heads/feat"},"objects":[]}`))
 		if err != nil {

@@ -84,7 +84,7 @@ func TestLFSRefused(t *testing.T) {
 	for ref, want := range map[string]string{
 		"main":  "batch response: Control Center policy: push to main is denied (rule 3)",
 		"other": "batch response: Control Center policy: no rule allows push to other",
-		"rel-1": "batch response: Control Center policy: push to rel-1 needs approval (Caddyfile:3), and Git LFS objects would arrive before it: push them with a branch that needs none",
+		"rel-1": "batch response: Control Center policy: push to rel-1 needs approval (Caddyfile:3), and Git LFS objects would arrive before it; push them with a branch that needs no approval",
 	} {
 		r := w.git("push", "origin", "main:"+ref)
 		r.want(t, 1, want)
@@ -351,8 +351,8 @@ func TestLFSConditions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, allowAll)
 	for want, conditions := range map[string]gitgw.Conditions{
-		"the Git LFS object " + oidOf("x") + " is larger than 1 MB":              {MaxPack: 1e6},
-		"Git LFS objects are not searched for secrets, and this rule wants that": {Secrets: true},
+		"the Git LFS object " + oidOf("x") + " is larger than 1 MB; take the file out of the push or split it":                                      {MaxPack: 1e6},
+		"Git LFS objects are not searched for secrets, and this rule wants that; keep the files in git (git lfs migrate export), which is searched": {Secrets: true},
 	} {
 		block := gitgw.RepoRules{Conditions: conditions}
 		block.Pattern, _ = gitgw.ParseRepoPattern("github.com/acme/app")

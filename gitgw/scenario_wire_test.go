@@ -235,7 +235,8 @@ func TestF03(t *testing.T) {
 	w := newWorld(t, denyMain)
 	body := pkt(zero+" "+w.head("main")+" refs/heads/main\x00 side-band-64k") + "0000" + w.pack()
 	got := readAll(t, w.post(body, nil))
-	if want := pkt("\x03Control Center policy: push to main is denied (rule 3)\n") + "0000"; got != want {
+	cure := "push to a ref that the rules allow, or have whoever keeps them add a rule for this one"
+	if want := pkt("\x02Control Center: "+cure+"\n") + pkt("\x03Control Center policy: push to main is denied (rule 3)\n") + "0000"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	w.untouched()

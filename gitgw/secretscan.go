@@ -60,10 +60,10 @@ type place struct{ path, commit string }
 // stands nowhere that the pack tells of counts.
 func (s *secretScan) verdict(in *inspection) error {
 	if n := in.pack.Outside(); n > 0 {
-		return fmt.Errorf("%d of its objects are deltas against objects that are not sent along (is the pack thin?)", n)
+		return cannotTell(CodeSecretUnknown, "", "push cannot be judged", fmt.Errorf("%d of its objects are deltas against objects that are not sent along (is the pack thin?)", n))
 	}
 	if s.count > maxFound {
-		return fmt.Errorf("more than %d words in it look like secrets", maxFound)
+		return cannotTell(CodeSecretUnknown, "", "push cannot be judged", fmt.Errorf("more than %d words in it look like secrets", maxFound))
 	}
 	if len(s.found) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func (s *secretScan) verdict(in *inspection) error {
 	if len(told) > most {
 		told = append(told[:most], fmt.Sprintf("%d more", len(told)-most))
 	}
-	return &contentError{reason: "a secret was found", detail: strings.Join(told, "; ")}
+	return &contentError{code: CodeSecret, reason: "a secret was found", detail: strings.Join(told, "; ")}
 }
 
 // counting reports whether a finding counts at one of its places, and words that one.

@@ -156,7 +156,7 @@ func (p *push) consult(clientCtx context.Context) (sound, ok bool) {
 	}
 	switch {
 	case err != nil:
-		return p.fail(Refused, p.g.policy(err.Error())), false
+		return p.fail(Refused, CodeSource, p.g.policy(err.Error())), false
 	case denied:
 		return p.deny(), false
 	}

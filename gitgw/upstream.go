@@ -50,6 +50,9 @@ func (e *upstreamError) Error() string {
 		return fmt.Sprintf("%s answered %d: %s", e.host, e.status, e.text)
 	case e.status != 0:
 		return fmt.Sprintf("%s answered %d", e.host, e.status)
+	case codeOf(e.err, "") != "":
+		c, _ := errors.AsType[*coded](e.err)
+		return c.Error()
 	case errors.Is(e.err, context.DeadlineExceeded):
 		return e.host + " did not answer in time"
 	}

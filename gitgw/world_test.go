@@ -143,6 +143,9 @@ func newWorld(t *testing.T, options ...option) *world {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.records = append(w.records, p)
+			if told := p.Code != ""; told == (p.Outcome == gitgw.Accepted) && p.Outcome != gitgw.Aborted && p.Outcome != gitgw.Failed && p.Outcome != gitgw.Unknown {
+				t.Errorf("a push that is %s has the code %q: %s", p.Outcome, p.Code, p.Reason)
+			}
 		},
 	}
 	own, _ := gitgw.ParseRepo("github.com/acme/app")

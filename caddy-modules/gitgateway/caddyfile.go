@@ -51,6 +51,10 @@ func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 //			options deny|GLOB…
 //		}]
 //		lfs on|off
+//		spool DIR [{
+//			total SIZE
+//			run   SIZE
+//		}]
 //		prefix TEXT
 //	}
 //
@@ -85,10 +89,12 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return h.unmarshalRepo(d)
 		case "lfs":
 			return h.unmarshalLFS(d)
+		case "spool":
+			return h.unmarshalSpool(d)
 		case "prefix":
 			return h.unmarshalPrefix(d)
 		}
-		return d.Errf("unrecognized git_gateway option %q; want token, rules, approver, forge, repo, lfs or prefix", name)
+		return d.Errf("unrecognized git_gateway option %q; want token, rules, approver, forge, repo, lfs, spool or prefix", name)
 	})
 	if err != nil {
 		return err

@@ -63,6 +63,10 @@ type Handler struct {
 	// for: `on` or `off`. Default: `on`.
 	LFS string `json:"lfs,omitempty"`
 
+	// Where packs are kept while rules look into them, and how much of them. Default: a
+	// folder in the run directory.
+	Spool *Spool `json:"spool,omitempty"`
+
 	// What every refusal begins with. Default: `Control Center policy`.
 	Prefix string `json:"prefix,omitempty"`
 
@@ -111,8 +115,12 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		Rules:  rules,
 		Prefix: h.Prefix,
 		NoLFS:  h.LFS == "off",
+		Vet:    vet,
 		Record: func(p gitgw.Push) { record(h.sessions, log, p) },
 		Log:    log,
+	}
+	if err := h.provisionSpool(); err != nil {
+		return err
 	}
 	hosts := hostsOf(forges)
 	var tokens session.Broker

@@ -14,8 +14,11 @@ import (
 
 // Errors of a queue. Their texts stand in git's output.
 var (
-	// ErrFull: as many questions are open as the queue holds.
+	// ErrFull: as many questions are open as the queue holds, of as many runs.
 	ErrFull = errors.New("too many pushes are waiting for approval")
+	// ErrShare: one run has as many questions open as a run may, or the most of all
+	// when the queue is full and another run asks.
+	ErrShare = errors.New("too many questions of this run are open")
 	// ErrLost: the last listener left and none came back in time.
 	ErrLost = errors.New("the approver has disconnected")
 	// ErrNoQuestion: the question was answered, withdrawn or never asked.
@@ -30,6 +33,7 @@ var (
 // [NewQueue].
 type Queue struct {
 	most  int
+	share int // of one run
 	grace time.Duration
 
 	mu        sync.Mutex
@@ -50,13 +54,17 @@ type result struct {
 	err    error
 }
 
-// Defaults of [NewQueue].
+// Defaults of [NewQueue]. The share of a run is what it can have open by one gateway:
+// four pushes that wait, and eight that gave up waiting.
 const (
 	DefaultMost  = 64
+	DefaultShare = 12
 	DefaultGrace = 10 * time.Second
 )
 
-// NewQueue makes a queue of at most most open questions. grace is how long open
+// NewQueue makes a queue of at most most open questions, and at most [DefaultShare] of
+// one run. No run that has few is refused because others have many: of the run that has
+// the most the newest question is withdrawn. grace is how long open
 // questions wait when the last listener leaves, since a page that is reloaded
 // comes back. Zero means the defaults.
 func NewQueue(most int, grace time.Duration) *Queue {
@@ -66,7 +74,7 @@ func NewQueue(most int, grace time.Duration) *Queue {
 	if grace <= 0 {
 		grace = DefaultGrace
 	}
-	return &Queue{most: most, grace: grace, open: map[string]*pending{}, listeners: map[*Listener]struct{}{}}
+	return &Queue{most: most, share: min(DefaultShare, most), grace: grace, open: map[string]*pending{}, listeners: map[*Listener]struct{}{}}
 }
 
 // Event tells a listener of one question.
@@ -238,7 +246,11 @@ func (q *Queue) add(p *pending) error {
 	case len(q.listeners) == 0:
 		return ErrLost
 	case len(q.open) >= q.most:
-		return ErrFull
+		if !q.makeRoom(p.question.Session) {
+			return ErrFull
+		}
+	case q.of(p.question.Session) >= q.share:
+		return gitgw.WithCode(gitgw.CodeQuestions, fmt.Errorf("%w: %d", ErrShare, q.share))
 	}
 	q.asked++
 	p.order = q.asked
@@ -247,6 +259,36 @@ func (q *Queue) add(p *pending) error {
 		l.hear(Event{Type: "asked", ID: id, Question: p.question})
 	}
 	return nil
+}
+
+// of counts a run's open questions. q.mu is held.
+func (q *Queue) of(run string) (n int) {
+	for _, p := range q.open {
+		if p.question.Session == run {
+			n++
+		}
+	}
+	return n
+}
+
+// makeRoom withdraws the newest question of the run that has the most, if that leaves it
+// no fewer than run will have. q.mu is held.
+func (q *Queue) makeRoom(run string) bool {
+	count := map[string]int{}
+	for _, p := range q.open {
+		count[p.question.Session]++
+	}
+	var last *pending
+	for _, p := range q.sorted() {
+		if last == nil || count[p.question.Session] >= count[last.question.Session] {
+			last = p
+		}
+	}
+	if last == nil || count[last.question.Session] < count[run]+2 {
+		return false
+	}
+	q.settle(last.question.ID, result{err: gitgw.WithCode(gitgw.CodeQuestions, fmt.Errorf("%w, and other runs ask as well", ErrShare))})
+	return true
 }
 
 // Answer settles an open question. It fails with [ErrNoQuestion] when the

@@ -236,3 +236,61 @@ func TestQueueCrowd(t *testing.T) {
 		t.Errorf("%d open", len(open))
 	}
 }
+
+// A run has its share and no more, and is told so. When the queue is full, the run that
+// has the most gives way to one that has few.
+func TestQueueIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := approve.NewQueue(30, 0)
+		l := q.Listen()
+		ctx, cancel := context.WithCancel(t.Context())
+		of := func(run string, i int) <-chan error {
+			one := question(fmt.Sprint(run, i))
+			one.Session = run
+			done := make(chan error, 1)
+			go func() {
+				_, err := q.Ask(ctx, one)
+				done <- err
+			}()
+			synctest.Wait()
+			return done
+		}
+		var all, crowd []<-chan error
+		for _, run := range []string{"a", "b"} {
+			for i := range approve.DefaultShare {
+				crowd = append(crowd, of(run, i))
+			}
+			if err := <-of(run, 99); !errors.Is(err, approve.ErrShare) || err.Error() != "too many questions of this run are open: 12" {
+				t.Errorf("one more: %v", err)
+			}
+		}
+		all = append(all, crowd...)
+		for i := range 20 {
+			all = append(all, of(fmt.Sprint("other", i), 0))
+		}
+		open := q.Open()
+		count := map[string]int{}
+		for _, one := range open {
+			count[one.Session]++
+		}
+		if len(open) != 30 || count["a"] != 5 || count["b"] != 5 || count["other19"] != 1 {
+			t.Errorf("%d open: %v", len(open), count)
+		}
+		// Of the crowds the newest are gone, and know why.
+		for _, i := range []int{5, 11, 17, 23} {
+			if err := <-crowd[i]; !errors.Is(err, approve.ErrShare) || err.Error() != "too many questions of this run are open, and other runs ask as well" {
+				t.Errorf("crowd %d: %v", i, err)
+			}
+		}
+		if err := <-of("a", 100); !errors.Is(err, approve.ErrFull) {
+			t.Errorf("a crowd asks again: %v", err)
+		}
+		cancel()
+		synctest.Wait()
+		if left := q.Open(); len(left) > 0 {
+			t.Errorf("%d are left", len(left))
+		}
+		_ = l.Close()
+		synctest.Wait()
+	})
+}

@@ -52,9 +52,12 @@ type Limits struct {
 	// and every object that is stored as a delta. Default 4 MiB.
 	Object int64
 	// Work is the most bytes inflated, each time counted; what costs time and no bytes
-	// counts as some. Default 8 GiB.
+	// counts as some. Default [DefaultWork].
 	Work int64
 }
+
+// DefaultWork is the work that a look may do unless it is told otherwise: 8 GiB.
+const DefaultWork = 8 << 30
 
 // The reasons for which a sound pack is not looked into.
 var (
@@ -81,6 +84,7 @@ type Pack struct {
 	width   int
 	limits  Limits
 	left    int64
+	used    *int64
 	entries []entry
 	ids     map[ID]uint32
 	named   []bool // by entry: its id is in ids
@@ -99,19 +103,24 @@ type Options struct {
 	// those that are stored whole and after them for the rest. nil: blobs are
 	// passed over, and have no id. Its error ends the pass.
 	Blob func(i int, content io.Reader) error
+	// Used, where it is set, is told the work that was done, also by a pass that failed.
+	Used *int64
 }
 
 // Open passes over the pack in the first size bytes of file.
 func Open(ctx context.Context, file io.ReaderAt, size int64, o Options) (*Pack, error) {
-	p := &Pack{ctx: ctx, file: file, limits: o.Limits, sum: sha1.New, width: sha1.Size, ids: map[ID]uint32{}}
+	p := &Pack{ctx: ctx, file: file, limits: o.Limits, sum: sha1.New, width: sha1.Size, ids: map[ID]uint32{}, used: o.Used}
 	if o.SHA256 {
 		p.sum, p.width = sha256.New, sha256.Size
 	}
 	p.limits.Objects = orDefault(p.limits.Objects, 100_000)
 	p.limits.Object = orDefault(p.limits.Object, 4<<20)
-	p.limits.Work = orDefault(p.limits.Work, 8<<30)
+	p.limits.Work = orDefault(p.limits.Work, DefaultWork)
 	p.left = p.limits.Work
 	p.last.at = -1
+	if p.used == nil {
+		p.used = new(int64)
+	}
 	if err := p.pass(size, o.Blob); err != nil {
 		return nil, err
 	}
@@ -131,6 +140,7 @@ func orDefault[T comparable](v, fallback T) T {
 
 // spend counts work, and notices that nobody waits for it any more.
 func (p *Pack) spend(n int64) error {
+	*p.used += n
 	if p.left -= n; p.left < 0 {
 		return ErrWork
 	}
