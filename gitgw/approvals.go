@@ -38,6 +38,15 @@ type inquiry struct {
 	claimed  bool // a push waits for it: guarded by Approvals.mu
 }
 
+func (q *inquiry) isAnswered() bool {
+	select {
+	case <-q.answered:
+		return true
+	default:
+		return false
+	}
+}
+
 // inquiryScope is what has to be the same for an answer to count. ended is the life
 // of the session: the next session with its name is another one.
 type inquiryScope struct {

@@ -28,18 +28,18 @@ func (g *Gateway) memory() *Approvals {
 
 // inquire finds the question of this same push, made earlier, or puts a new one. It
 // is nil when there is nobody to ask.
-func (p *push) inquire(refs []askedRef) *inquiry {
+func (p *push) inquire(refs []askedRef) (q *inquiry, earlier bool) {
 	approver, scope := p.g.Approver, p.scopeOf()
 	if approver == nil {
-		return nil
+		return nil, false
 	}
 	if q := p.g.memory().claim(scope, refs); q != nil {
-		return q
+		return q, true
 	}
 	if !approver.Connected() {
-		return nil
+		return nil, false
 	}
-	return p.g.memory().put(approver, scope, p.question(), refs, p.limits.Remember)
+	return p.g.memory().put(approver, scope, p.question(), refs, p.limits.Remember), false
 }
 
 // ask waits for the answer to q, showing the client that it waits: a line at once
@@ -48,15 +48,15 @@ func (p *push) inquire(refs []askedRef) *inquiry {
 // clientCtx ends when the server itself sees the connection end.
 //
 // A client that goes away takes its question with it. One that is sent away after
-// Limits.Ask does not: the answer is kept for the same push made again.
-func (p *push) ask(clientCtx context.Context, q *inquiry, refs []askedRef) (Answer, error) {
+// Limits.Ask does not: the answer is kept for the same push made again. earlier says
+// that q is such a question.
+func (p *push) ask(clientCtx context.Context, q *inquiry, refs []askedRef, earlier bool) (Answer, error) {
 	memory := p.g.memory()
 	gone := func() (Answer, error) {
 		memory.forget(q)
 		return Answer{}, p.whyGone()
 	}
-	select {
-	case <-q.answered:
+	if earlier && q.isAnswered() {
 		// Given while no push waited.
 		if q.err == nil && q.answer.Allowed {
 			by := ""
@@ -65,7 +65,7 @@ func (p *push) ask(clientCtx context.Context, q *inquiry, refs []askedRef) (Answ
 			}
 			p.rep.progress(p.g.notice(p.redact.line("this push was approved"+by+" (question "+q.question.ID+")")) + "\n")
 		}
-	default:
+	} else {
 		// The first line goes out before anything else happens: a person who sees
 		// git stand still must know why within the second.
 		p.rep.progress(p.g.notice("waiting for approval of "+p.describe(q.question)) + "\n")
@@ -146,13 +146,13 @@ func (p *push) approved(clientCtx context.Context) (sound, ok bool) {
 		return true, true
 	}
 	// One question for the whole push, since it will be all or nothing.
-	q := p.inquire(refs) //nolint:contextcheck // a question may outlive its push
+	q, earlier := p.inquire(refs) //nolint:contextcheck // a question may outlive its push
 	if q == nil {
 		return p.fail(Refused, CodeNoApprover, p.g.policy("needs approval and no approver is connected")), false
 	}
 	p.record.Question = q.question.ID
 	waited := time.Now()
-	answer, err := p.ask(clientCtx, q, refs)
+	answer, err := p.ask(clientCtx, q, refs, earlier)
 	p.record.Waited = time.Since(waited)
 	p.record.Approver = p.redact.line(answer.By)
 	var pending *pendingError
