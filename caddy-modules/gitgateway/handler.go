@@ -120,7 +120,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		Log:    log,
 	}
 	if err := h.provisionSpool(); err != nil {
-		return err
+		return placed(h.Places.Spool, err)
 	}
 	hosts := hostsOf(forges)
 	var tokens session.Broker

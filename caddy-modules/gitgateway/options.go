@@ -81,6 +81,9 @@ type Places struct {
 
 	// The line of the approver.
 	Approver string `json:"approver,omitempty"`
+
+	// The line of the spool.
+	Spool string `json:"spool,omitempty"`
 }
 
 // placed puts the place before an error, where it is known.

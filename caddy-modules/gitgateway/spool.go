@@ -2,12 +2,10 @@ package gitgateway
 
 import (
 	"fmt"
-	"math"
 	"net/netip"
 	"path/filepath"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/dustin/go-humanize"
 
 	"postern/caddy-modules/egress"
 	"postern/caddy-modules/policy"
@@ -74,32 +72,22 @@ func (s *Spool) check() error {
 
 // unmarshalSpool reads `spool DIR [{ total SIZE; run SIZE }]`.
 func (h *Handler) unmarshalSpool(d *caddyfile.Dispenser) error {
-	h.Spool = &Spool{}
+	h.Spool, h.Places.Spool = &Spool{}, egress.Origin(d).String()
 	if !d.AllArgs(&h.Spool.Dir) {
-		return d.ArgErr()
+		return egress.Want(d, "spool DIR [{ total SIZE; run SIZE }]")
 	}
 	if !filepath.IsAbs(h.Spool.Dir) {
 		return d.Errf("spool %q: name an absolute path", h.Spool.Dir)
 	}
-	_, err := egress.Block(d, "spool", func() error {
-		name, text := d.Val(), ""
-		into, ok := map[string]*int64{"total": &h.Spool.Total, "run": &h.Spool.Run}[name]
-		switch {
-		case !ok:
-			return d.Errf("unrecognized spool option %q; want total or run", name)
-		case *into != 0:
-			return d.Errf("%s is given twice", name)
-		case !d.AllArgs(&text):
-			return d.ArgErr()
-		}
-		size, err := humanize.ParseBytes(text)
-		if err != nil || size < 1 || size > math.MaxInt64 {
-			return d.Errf("%s %q: want a size, as in 500MB or 8GiB", name, text)
-		}
-		*into = int64(size)
-		return nil
-	})
-	return err
+	return options(d, "spool", map[string]option{"total": size("total", &h.Spool.Total), "run": size("run", &h.Spool.Run)})
+}
+
+// size is an option that is a number of bytes, with its unit.
+func size(name string, into *int64) option {
+	return option{"SIZE, as in 500MB or 8GiB", func(text string) (err error) {
+		*into, err = parseSize(name, text)
+		return err
+	}}
 }
 
 // vet lets Git LFS objects go where the appliance lets any run go without a rule for it.

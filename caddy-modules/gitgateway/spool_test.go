@@ -23,15 +23,16 @@ func TestSpoolOption(t *testing.T) {
 		t.Errorf("%+v %v", h.Spool, err)
 	}
 	for lines, want := range map[string]string{
-		"spool":                             "wrong argument count",
-		"spool /a /b":                       "wrong argument count",
+		"spool":                             "want spool DIR",
+		"spool /a /b":                       "want spool DIR",
 		"spool a":                           "name an absolute path",
 		"spool /a\nspool /b":                "given twice",
 		"spool /a {\ntotal much\n}":         "want a size",
-		"spool /a {\ntotal 0\n}":            "want a size",
-		"spool /a {\ntotal 1GB 2GB\n}":      "wrong argument count",
+		"spool /a {\ntotal 0KB\n}":          "want a size",
+		"spool /a {\ntotal 5\n}":            "with its unit",
+		"spool /a {\ntotal 1GB 2GB\n}":      "want total SIZE",
 		"spool /a {\ntotal 1GB\ntotal 1\n}": "given twice",
-		"spool /a {\nroom 1GB\n}":           "want total or run",
+		"spool /a {\nroom 1GB\n}":           "want run or total",
 	} {
 		if _, err := read(lines); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", lines, err, want)
