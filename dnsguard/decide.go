@@ -52,11 +52,19 @@ var lookupPorts = [...]uint16{443, 80, 22}
 func permit(set *policy.Set, host policy.Host) (policy.Target, policy.Decision) {
 	var first policy.Decision
 	try := func(port uint16) (policy.Target, policy.Decision, bool) {
-		target, err := policy.NewTarget(host, port, policy.SchemeTCP)
+		target, err := policy.NewTarget(host, port, schemeOf(port))
 		if err != nil {
 			return policy.Target{}, policy.Decision{}, false
 		}
 		d := set.Decide(target)
+		if d.Code == policy.SchemeNotAllowed && target.Scheme() == policy.SchemeTCP {
+			// A rule for plain HTTP is enough: the lookup is for no scheme either.
+			if plain, err := policy.NewTarget(host, port, policy.SchemeHTTP); err == nil {
+				if d := set.Decide(plain); d.Allowed {
+					return plain, d, true
+				}
+			}
+		}
 		return target, d, d.Allowed
 	}
 	for i, port := range lookupPorts {
@@ -77,6 +85,18 @@ func permit(set *policy.Set, host policy.Host) (policy.Target, policy.Decision) 
 		}
 	}
 	return policy.Target{}, first
+}
+
+// schemeOf is what the proxies take a tunnel to a port for.
+func schemeOf(port uint16) policy.Scheme {
+	switch port {
+	case 443:
+		return policy.SchemeTLS
+	case 80:
+		return policy.SchemeHTTP
+	default:
+		return policy.SchemeTCP
+	}
 }
 
 // rulePorts reads the ports out of a rule's canonical text.
@@ -177,7 +197,7 @@ func (g *Guard) hopAllowed(set *policy.Set, target policy.Target, hop policy.Hos
 // serviceAllowed judges a service target by its own name and port: the owner of
 // the asked name may point at services that are allowed anyway, at no other.
 func serviceAllowed(set *policy.Set, s service) bool {
-	target, err := policy.NewTarget(s.target, s.port, policy.SchemeTCP)
+	target, err := policy.NewTarget(s.target, s.port, schemeOf(s.port))
 	return err == nil && set.Decide(target).Allowed
 }
 

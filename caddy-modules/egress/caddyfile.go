@@ -37,7 +37,7 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 //		always_deny    { RULE… }
 //		policy NAME [{
 //			baseline
-//			allow HOST [PORT…] [private] [tcp] …
+//			allow HOST [PORT…] [http|https] [private] [tcp] …
 //			allow { RULE… }
 //			list  FILE…
 //			deny  HOST [PORT…] …
@@ -61,7 +61,7 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 //		}]
 //	}
 //
-// A block of rules has one rule a line, HOST [PORT…] [private] [tcp], which is
+// A block of rules has one rule a line, HOST [PORT…] [http|https] [private] [tcp], which is
 // also the form of a list file, so that a list is imported as it stands; list reads
 // one when the configuration is loaded, which is the better way for a long one. An
 // empty block is an error: it is what an import that matches no file leaves. A policy

@@ -162,7 +162,7 @@ func (p *parser) rules(name string, into *[]Rule, files *[]string) error {
 
 // belongs reports whether a word is a part of the rule whose host stands before.
 func belongs(word string) bool {
-	return isDigits(word) || word == flagPrivate || word == flagTCP
+	return isDigits(word) || slices.Contains([]string{flagHTTP, flagHTTPS, flagPrivate, flagTCP}, word)
 }
 
 // ruleLine reads one line of a block of rules.

@@ -98,3 +98,16 @@ func TestCheckAskAndReport(t *testing.T) {
 		}
 	}
 }
+
+// A rule of the JSON is for one scheme, or for any; a misspelt one is no rule at all.
+func TestRuleScheme(t *testing.T) {
+	rules, err := compileRules([]Rule{{Host: "a.example", Scheme: "http", Private: true}, {Host: "b.example", Scheme: "https"}}, "allow")
+	if err != nil || rules[0].String() != "a.example http private" || rules[1].String() != "b.example https" {
+		t.Errorf("got %v, %v", rules, err)
+	}
+	for _, r := range []Rule{{Host: "a.example", Scheme: "HTTP"}, {Host: "a.example", Scheme: "443"}, {Host: "a.example", Scheme: "https", Ports: []uint16{80}}, {Host: "a.example", Scheme: "http", TCP: true}} {
+		if got, err := compileRules([]Rule{r}, "allow"); err == nil {
+			t.Errorf("%+v: got %v", r, got)
+		}
+	}
+}

@@ -12,7 +12,7 @@ import (
 
 // Rule is one rule of a list. Its text form, one rule a line, is
 //
-//	HOST [PORT…] [private] [tcp]
+//	HOST [PORT…] [http|https] [private] [tcp]
 type Rule struct {
 	// A name, *.NAME for every name below NAME, NAME with one star in the middle
 	// for exactly one label, an address, or a network in CIDR notation.
@@ -21,6 +21,10 @@ type Rule struct {
 	// The ports the rule is about. Default: 443 and 80 in a rule that allows,
 	// every port in one that refuses.
 	Ports []uint16 `json:"ports,omitempty"`
+
+	// The one scheme the rule is about: `http`, which is plain HTTP, or `https`, which
+	// is TLS on port 443. Default: any.
+	Scheme string `json:"scheme,omitempty"`
 
 	// Permit answers with private addresses for this name. Default: false.
 	Private bool `json:"private,omitempty"`
@@ -35,6 +39,8 @@ type Rule struct {
 
 // Words that follow the ports of a rule.
 const (
+	flagHTTP    = "http"
+	flagHTTPS   = "https"
 	flagPrivate = "private"
 	flagTCP     = "tcp"
 )
@@ -58,6 +64,8 @@ func parseRuleWords(words []string, from policy.Origin) (Rule, error) {
 	}
 	for _, w := range words[1:] {
 		switch {
+		case w == flagHTTP || w == flagHTTPS:
+			r.Scheme = w
 		case w == flagPrivate:
 			r.Private = true
 		case w == flagTCP:
@@ -84,6 +92,9 @@ func (r Rule) text() string {
 	for _, p := range r.Ports {
 		words = append(words, strconv.Itoa(int(p)))
 	}
+	if r.Scheme != "" {
+		words = append(words, r.Scheme)
+	}
 	if r.Private {
 		words = append(words, flagPrivate)
 	}
@@ -107,6 +118,9 @@ func compileRules(rules []Rule, place string) ([]policy.Rule, error) {
 		}
 		if strings.ContainsFunc(r.Host, unicode.IsSpace) {
 			return nil, fmt.Errorf("%s: rule %d: host %q holds a blank", place, i+1, r.Host)
+		}
+		if r.Scheme != "" && r.Scheme != flagHTTP && r.Scheme != flagHTTPS {
+			return nil, fmt.Errorf("%s: rule %d: scheme %q is neither http nor https", place, i+1, r.Scheme)
 		}
 		rule, err := policy.ParseRule(r.text(), from)
 		if err != nil {

@@ -47,7 +47,7 @@ func (s *Set) dead(r *Rule) (Dead, bool) {
 	}
 	var by *entry
 	for _, port := range portsOf(r, allow) {
-		by = s.closedBy(r, port)
+		by = s.closedBy(r, question{port: port, schemes: flagsOf(r, allow) & anyScheme})
 		if by == nil {
 			return Dead{}, false
 		}
@@ -57,20 +57,20 @@ func (s *Set) dead(r *Rule) (Dead, bool) {
 	return d, true
 }
 
-// closedBy gives a rule that denies everything of the pattern on the port, where
-// anyPort asks for a denial of every port.
-func (s *Set) closedBy(r *Rule, port uint16) *entry {
+// closedBy gives a rule that denies everything of the pattern on the port in all of the
+// schemes, where anyPort asks for a denial of every port.
+func (s *Set) closedBy(r *Rule, q question) *entry {
 	var m match
 	if r.shape == shapeAddr {
-		s.base.denials(r.prefix, port, &m)
+		s.base.denials(r.prefix, q, &m)
 		if a := r.prefix.Addr(); r.prefix.IsSingleIP() {
 			e := embedded(a)
-			s.denyAddr(a, &e, port, &m)
+			s.denyAddr(a, &e, q, &m)
 		}
 	} else {
 		// A star is no byte of a name, so the pattern itself finds just the
 		// wildcards that cover all of it.
-		s.base.name(r.host(), port, &m)
+		s.base.name(r.host(), q, &m)
 	}
 	if m.always != nil {
 		return m.always

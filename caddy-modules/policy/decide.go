@@ -37,15 +37,15 @@ func (s *Set) decide(t Target, m *match, d *Decision) {
 }
 
 func (s *Set) decideName(name string, m *match, d *Decision) {
-	port := d.target.port
+	port, q := d.target.port, d.target.question()
 	local := thisMachine(name)
 	if local && (s.isOwn(loopback4, port) || s.isOwn(netip.IPv6Loopback(), port)) {
 		d.Code = OwnListener
 		return
 	}
-	s.base.name(name, port, m)
+	s.base.name(name, q, m)
 	if s.extra != nil {
-		s.extra.name(name, port, m)
+		s.extra.name(name, q, m)
 	}
 	d.from(m)
 	if local && m.private == nil {
@@ -61,18 +61,18 @@ func (s *Set) decideName(name string, m *match, d *Decision) {
 var loopback4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 func (s *Set) decideLiteral(a netip.Addr, m *match, d *Decision) {
-	port := d.target.port
+	port, q := d.target.port, d.target.question()
 	d.class, _ = Classify(a)
 	e := embedded(a)
 	if s.ownAny(a, &e, port) {
 		d.Code = OwnListener
 		return
 	}
-	s.base.addr(a, d.class, port, m)
+	s.base.addr(a, d.class, q, m)
 	if s.extra != nil {
-		s.extra.addr(a, d.class, port, m)
+		s.extra.addr(a, d.class, q, m)
 	}
-	s.denyAddr(a, &e, port, m)
+	s.denyAddr(a, &e, q, m)
 	d.from(m)
 	if d.class.never() {
 		if d.Code != AlwaysDenied && d.Code != Denied {
@@ -111,6 +111,8 @@ func (d *Decision) from(m *match) {
 		d.by(Allow, m.allowed)
 	case m.ask != nil:
 		d.by(AskFirst, m.ask)
+	case m.scheme != nil:
+		d.by(SchemeNotAllowed, m.scheme)
 	case m.portsRule != nil:
 		d.ports = m.ports
 		d.by(PortNotAllowed, m.portsRule)
@@ -163,7 +165,7 @@ func (s *Set) DecideAddr(t Target, a netip.Addr) (d Decision) {
 	// Only the denying rules for the address count: allowing it as a literal does
 	// not allow a name that resolves to it.
 	var at match
-	s.denyAddr(a, &e, t.port, &at)
+	s.denyAddr(a, &e, t.question(), &at)
 	if at.always != nil || at.denied != nil {
 		d.refuse(Denied)
 		d.from(&at)
@@ -187,10 +189,10 @@ func (s *Set) DecideAddr(t Target, a netip.Addr) (d Decision) {
 
 // denyAddr adds what denies an address or an address inside it. Added rules allow
 // only, so the base has all the denials.
-func (s *Set) denyAddr(a netip.Addr, e *carried, port uint16, m *match) {
-	s.base.denials(netip.PrefixFrom(a, a.BitLen()), port, m)
+func (s *Set) denyAddr(a netip.Addr, e *carried, q question, m *match) {
+	s.base.denials(netip.PrefixFrom(a, a.BitLen()), q, m)
 	for _, inner := range e.list() {
-		s.base.denials(netip.PrefixFrom(inner, inner.BitLen()), port, m)
+		s.base.denials(netip.PrefixFrom(inner, inner.BitLen()), q, m)
 	}
 }
 

@@ -172,6 +172,8 @@ func (d Decision) sentence() string {
 		return t + d.unreachable()
 	case NetworkOff:
 		return t + " is refused: " + d.closed + "; start it with network access to reach anything"
+	case SchemeNotAllowed:
+		return t + " " + d.target.scheme.sentence() + " is refused: " + d.rule() + " is for another scheme; add the rule \"" + d.target.host.String() + " " + strconv.Itoa(int(d.target.port)) + "\" to open it for all"
 	case AskFirst:
 		return t + d.asked()
 	case PolicyGone, NameRefused, PushElsewhere, AskRefused, AskTimeout, AskNobody, FakeUnknown,

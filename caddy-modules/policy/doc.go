@@ -7,15 +7,16 @@
 // that only one of a matcher and a resolver would see (NUL, "@", "%2e", U+3002,
 // an IPv6 zone, 0x7f.1) is refused before it can mean anything.
 //
-// A policy is three lists of rules, one rule a line:
+// A policy is four lists of rules, one rule a line:
 //
-//	HOST [PORT…] [private] [tcp]
+//	HOST [PORT…] [http|https] [private] [tcp]
 //
 // HOST is an exact name, "*.example.com" (any depth below, never the apex),
 // "bedrock.*.amazonaws.com" (exactly one label), an address or a CIDR prefix.
 // Without ports an allowing rule means 80 and 443, except that a single address
 // means every port: it names one machine, not a service of the web. A denying
-// rule without ports means every port. "private" lets an allowed name resolve to
+// rule without ports means every port. "http" narrows a rule to plain HTTP and
+// "https" to TLS on port 443, and is the port where none is named. "private" lets an allowed name resolve to
 // a private or loopback address; "tcp" says that the tunnel need not carry TLS.
 //
 // [Compile] turns the lists into a [Set]. A decision is asked twice:

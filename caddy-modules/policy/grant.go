@@ -20,13 +20,22 @@ const anyPort = 0
 
 // webPorts are what an allowing rule without ports means. Anything else on an
 // allowed host (SMTP, a database) has to be named.
-var webPorts = []uint16{80, 443}
+var webPorts = []uint16{httpPort, httpsPort}
+
+const (
+	httpPort  = 80
+	httpsPort = 443
+)
 
 // portsOf are the ports that a rule names in its list, or means by naming none.
 func portsOf(r *Rule, k kind) []uint16 {
 	switch {
 	case len(r.ports) > 0:
 		return r.ports
+	case r.scheme == SchemeHTTP:
+		return webPorts[:1]
+	case r.scheme == SchemeTLS:
+		return webPorts[1:]
 	case k < allow:
 		return []uint16{anyPort}
 	case r.shape == shapeAddr && r.prefix.IsSingleIP():
@@ -57,7 +66,56 @@ const (
 	flagUnder   flags = 1 << iota // the pattern is the wildcard over the node's name
 	flagPrivate                   // the flags of the rule
 	flagTCP
+	flagHTTP // the schemes it is about: all of them without a word in the rule
+	flagTLS
+	flagOther
 )
+
+const anyScheme = flagHTTP | flagTLS | flagOther
+
+// flagsOf are the flags of a rule's grants. A rule that denies one scheme denies what
+// may be it as well: a tunnel of which nobody knows what it will carry.
+func flagsOf(r *Rule, k kind) flags {
+	f := anyScheme
+	switch r.scheme {
+	case SchemeHTTP:
+		f = flagHTTP
+	case SchemeTLS:
+		f = flagTLS
+	case SchemeTCP:
+	}
+	if k < allow {
+		f |= flagOther
+	}
+	if r.private {
+		f |= flagPrivate
+	}
+	if r.tcp {
+		f |= flagTCP
+	}
+	if r.shape == shapeUnder {
+		f |= flagUnder
+	}
+	return f
+}
+
+// question is what is asked of the grants of a host.
+type question struct {
+	port    uint16
+	schemes flags // those that a grant must be about, all of them
+}
+
+func (t Target) question() question {
+	q := question{port: t.port, schemes: flagOther}
+	switch t.scheme {
+	case SchemeHTTP:
+		q.schemes = flagHTTP
+	case SchemeTLS:
+		q.schemes = flagTLS
+	case SchemeTCP:
+	}
+	return q
+}
 
 // order sorts the grants of a node: the name before what is under it, denials
 // before permissions, ports ascending.
@@ -104,14 +162,15 @@ type match struct {
 	// wildcard whose apex the host is.
 	ports     []grant
 	portsRule *entry
+	scheme    *entry // allows another scheme of the host and port
 	apex      *entry
 }
 
 // scope says which grants of a list count.
 type scope struct {
+	question
 	shape   flags // 0, or flagUnder
-	port    uint16
-	refuses bool // only those that deny
+	refuses bool  // only those that deny
 }
 
 // take adds what the grants of one node say.
@@ -155,6 +214,12 @@ func (m *match) search(entries []entry, gs []grant, s scope) {
 }
 
 func (m *match) use(g *grant, e *entry, s scope) {
+	if g.flags&s.schemes != s.schemes {
+		if g.kind == allow && m.scheme == nil && !s.refuses {
+			m.scheme = e
+		}
+		return
+	}
 	switch {
 	case g.kind == alwaysDeny:
 		if m.always == nil {

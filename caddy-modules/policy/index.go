@@ -25,10 +25,10 @@ type addrRules struct {
 
 // name matches a canonical name, the most specific rules first: the name itself,
 // then the wildcards from the longest suffix to the shortest.
-func (x *index) name(name string, port uint16, m *match) {
+func (x *index) name(name string, q question, m *match) {
 	if n := x.names.find(name); n != nil {
 		gs := n.grants()
-		m.take(x.entries, gs, scope{port: port})
+		m.take(x.entries, gs, scope{question: q})
 		if over := part(gs, flagUnder, allow); len(over) > 0 && m.apex == nil {
 			m.apex = &x.entries[over[0].rule]
 		}
@@ -50,30 +50,30 @@ func (x *index) name(name string, port uint16, m *match) {
 			continue
 		}
 		if before > 0 {
-			m.take(x.entries, n.middle(name[:before-1]), scope{port: port})
+			m.take(x.entries, n.middle(name[:before-1]), scope{question: q})
 		}
-		m.take(x.entries, n.grants(), scope{shape: flagUnder, port: port})
+		m.take(x.entries, n.grants(), scope{question: q, shape: flagUnder})
 	}
 }
 
 // addr matches a canonical address of the given class, which is not Invalid.
-func (x *index) addr(a netip.Addr, class Class, port uint16, m *match) {
+func (x *index) addr(a netip.Addr, class Class, q question, m *match) {
 	t := x.family(a)
 	for i := t.longest(a); i >= 0; i = t.spans[i].parent {
 		r := &t.spans[i].value
 		// A prefix over several classes opens nothing but the public part; what
 		// it denies it denies.
 		opens := class == Public || class == r.class
-		m.take(x.entries, r.grants, scope{port: port, refuses: !opens})
+		m.take(x.entries, r.grants, scope{question: q, refuses: !opens})
 	}
 }
 
 // denials adds what denies a whole prefix, or a single canonical address.
-func (x *index) denials(p netip.Prefix, port uint16, m *match) {
+func (x *index) denials(p netip.Prefix, q question, m *match) {
 	t := x.family(p.Addr())
 	for i := t.longest(p.Addr()); i >= 0; i = t.spans[i].parent {
 		if t.spans[i].prefix.Bits() <= p.Bits() {
-			m.take(x.entries, t.spans[i].value.grants, scope{port: port, refuses: true})
+			m.take(x.entries, t.spans[i].value.grants, scope{question: q, refuses: true})
 		}
 	}
 }
@@ -103,17 +103,8 @@ func newBuilder(rules int) *builder {
 }
 
 func (b *builder) add(r *Rule, k kind) {
-	g := grant{kind: k, rule: uint32(len(b.entries))} //nolint:gosec // lists are far shorter than 2^32 rules
+	g := grant{kind: k, flags: flagsOf(r, k), rule: uint32(len(b.entries))} //nolint:gosec // lists are far shorter than 2^32 rules
 	b.entries = append(b.entries, entry{text: r.text, source: r.Origin.String()})
-	if r.private {
-		g.flags |= flagPrivate
-	}
-	if r.tcp {
-		g.flags |= flagTCP
-	}
-	if r.shape == shapeUnder {
-		g.flags |= flagUnder
-	}
 	for _, g.port = range portsOf(r, k) {
 		b.grant(r, g)
 	}

@@ -52,6 +52,7 @@ type Rule struct {
 	ports   []uint16 // sorted; empty means the default of the list it stands in
 	private bool
 	tcp     bool
+	scheme  Scheme // SchemeHTTP or SchemeTLS; SchemeTCP for any
 	text    string // canonical
 }
 
@@ -61,7 +62,7 @@ func (r Rule) String() string { return r.text }
 
 // ParseRule reads one rule:
 //
-//	HOST [PORT…] [private] [tcp]
+//	HOST [PORT…] [http|https] [private] [tcp]
 //
 // HOST is an exact name, a name with one star as its first label and at least two
 // labels after it, a name with one star as a label in the middle, an address, or
@@ -70,7 +71,9 @@ func (r Rule) String() string { return r.text }
 // error that says what to write instead: a star glued to text, a star over a
 // whole top-level domain, over an IPv4 address or over localhost, a numeric
 // top-level domain, a port, path or scheme written into the host, a name that is
-// not in its A-label form. The line must hold no comment and no line break.
+// not in its A-label form. With http the rule is about plain HTTP alone, with https
+// about TLS on port 443 alone; either means its own port where none is named. The
+// line must hold no comment and no line break.
 func ParseRule(line string, from Origin) (Rule, error) {
 	r, err := parseRule(line)
 	if err != nil {
@@ -98,6 +101,12 @@ func parseRule(line string) (Rule, error) {
 	}
 	for _, field := range fields[1:] {
 		switch {
+		case field == "http" && r.scheme != SchemeTLS:
+			r.scheme = SchemeHTTP
+		case field == "https" && r.scheme != SchemeHTTP:
+			r.scheme = SchemeTLS
+		case field == "http" || field == "https":
+			return Rule{}, malformed(line, "is for http and for https: a rule without either is for both")
 		case field == "private":
 			r.private = true
 		case field == "tcp":
@@ -109,7 +118,7 @@ func parseRule(line string) (Rule, error) {
 			}
 			r.ports = append(r.ports, port)
 		default:
-			return Rule{}, malformed(field, "is neither a port nor one of the flags private and tcp")
+			return Rule{}, malformed(field, "is neither a port nor one of the flags http, https, private and tcp")
 		}
 	}
 	if r.shape == shapeAddr {
@@ -118,8 +127,24 @@ func parseRule(line string) (Rule, error) {
 	}
 	slices.Sort(r.ports)
 	r.ports = slices.Compact(r.ports)
+	if err := r.checkScheme(line); err != nil {
+		return Rule{}, err
+	}
 	r.text = r.canonicalText()
 	return r, nil
+}
+
+// checkScheme refuses what could never match: TLS is asked for on port 443, while
+// what a tunnel to another port carries is not known when it is judged.
+func (r *Rule) checkScheme(line string) error {
+	switch {
+	case r.scheme == SchemeTCP:
+	case r.tcp:
+		return malformed(line, "has the flag tcp, which lets a tunnel carry anything, and a scheme, which does not: leave one of them out")
+	case r.scheme == SchemeTLS && slices.ContainsFunc(r.ports, func(p uint16) bool { return p != httpsPort }):
+		return malformed(line, "is for https on a port other than 443, where a tunnel may carry anything: leave https out")
+	}
+	return nil
 }
 
 // isControl leaves the tab, which separates fields like a blank.
@@ -131,6 +156,13 @@ func (r *Rule) canonicalText() string {
 	for _, port := range r.ports {
 		b.WriteByte(' ')
 		b.WriteString(strconv.Itoa(int(port)))
+	}
+	switch r.scheme {
+	case SchemeHTTP:
+		b.WriteString(" http")
+	case SchemeTLS:
+		b.WriteString(" https")
+	case SchemeTCP:
 	}
 	if r.private {
 		b.WriteString(" private")

@@ -144,7 +144,7 @@ func TestParseRuleRefuses(t *testing.T) {
 
 func TestParseRuleNamesLine(t *testing.T) {
 	_, err := ParseRule("github.com 443 udp", Origin{})
-	if want := `parse rule "github.com 443 udp": "udp" is neither a port nor one of the flags private and tcp`; err == nil || err.Error() != want {
+	if want := `parse rule "github.com 443 udp": "udp" is neither a port nor one of the flags http, https, private and tcp`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	_, err = ParseRule("*example.com", Origin{})

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Scheme is what the client said the connection is for. It does not change a
-// decision; it tells the relay what it may expect inside.
+// Scheme is what the client said the connection is for. It tells the relay what it may
+// expect inside, and matters to rules for one scheme alone.
 type Scheme uint8
 
 // The schemes of a Target.
@@ -28,6 +28,19 @@ func (s Scheme) String() string {
 		return "tls"
 	default:
 		return "scheme(" + strconv.Itoa(int(s)) + ")"
+	}
+}
+
+func (s Scheme) sentence() string {
+	switch s {
+	case SchemeHTTP:
+		return "in plain HTTP"
+	case SchemeTLS:
+		return "over TLS"
+	case SchemeTCP:
+		fallthrough
+	default:
+		return "through a tunnel that may carry anything"
 	}
 }
 

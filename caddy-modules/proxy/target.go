@@ -22,11 +22,14 @@ func tunnelTarget(authority string) (policy.Target, error) {
 	return tunnelTo(t.Host(), t.Port())
 }
 
-// tunnelTo gives a tunnel its scheme by its port.
+// tunnelTo gives a tunnel its scheme by its port: what it will be held to.
 func tunnelTo(host policy.Host, port uint16) (policy.Target, error) {
 	scheme := policy.SchemeTCP
-	if port == tlsPort {
+	switch {
+	case port == tlsPort:
 		scheme = policy.SchemeTLS
+	case port == httpPort && host.Name() != "":
+		scheme = policy.SchemeHTTP
 	}
 	return policy.NewTarget(host, port, scheme)
 }

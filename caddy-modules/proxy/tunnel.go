@@ -73,7 +73,7 @@ func (f *flow) tunnel(r *route, proto Proto, welcome []byte) {
 			f.serveInside(r, proto)
 			return
 		default:
-			goOn = f.checkHello(r)
+			goOn = f.turnsToTLS(r) && f.checkHello(r)
 		}
 	case what == carriesOther && f.s.SNI != SNIOff:
 		look = func() bool {
@@ -102,6 +102,24 @@ func (f *flow) tunnel(r *route, proto Proto, welcome []byte) {
 		cause = ended
 	}
 	f.recordClose(r, proto, r.begun, up, down, cause)
+}
+
+// turnsToTLS asks the policy again about a tunnel to port 80 in which TLS comes: a rule
+// may be for plain HTTP alone. From here on Recheck asks about TLS too.
+func (f *flow) turnsToTLS(r *route) bool {
+	t, err := policy.NewTarget(r.target.Host(), r.target.Port(), policy.SchemeTLS)
+	if err != nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r.target = t
+	d, ok := r.judge(f.s.Gate.policy())
+	r.decision = d
+	if !ok {
+		f.s.count.denied.Add(1)
+	}
+	return ok
 }
 
 // awaitFirst waits for the first byte of a tunnel, as for the next request of a
