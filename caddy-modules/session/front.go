@@ -10,7 +10,8 @@ import (
 	"postern/caddy-modules/session/lease"
 )
 
-// front is a session's two listeners and the proxies behind them.
+// front is a session's two listeners, those for clients that know of no proxy, and the
+// proxies behind them.
 //
 // A proxy server has its limits from the start to the end. When a reload changes
 // them the listeners are handed to a new server, and the one before keeps the
@@ -20,6 +21,7 @@ type front struct {
 	session *session
 	http    net.Listener
 	socks   net.Listener
+	plain   []net.Listener // transparent
 	serving *serving
 	retired []*serving // still have connections, or had when last looked at
 	closed  bool
@@ -31,15 +33,23 @@ type serving struct {
 	limits      proxy.Limits
 	sni         proxy.SNIMode
 	http, socks *turn
+	plain       []*turn
 	loops       sync.WaitGroup
+}
+
+// end ends the turns of all its listeners.
+func (one *serving) end() {
+	for _, t := range append([]*turn{one.http, one.socks}, one.plain...) {
+		t.end()
+	}
 }
 
 // open starts serving. The listeners accept already: they are the front's from
 // here on, and it closes them.
-func (f *front) open(s *session, http, socks net.Listener) {
+func (f *front) open(s *session, http, socks net.Listener, plain ...net.Listener) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.session, f.http, f.socks = s, http, socks
+	f.session, f.http, f.socks, f.plain = s, http, socks, plain
 	f.serve(s.view.Load())
 }
 
@@ -54,6 +64,7 @@ func (f *front) serve(v *view) {
 		Gate:   &proxy.Gate{Policy: s.policy, Resolver: s, Limits: one.limits, Record: s.record},
 		Local:  s.local,
 		PushAt: s.pushAt,
+		NameOf: s.nameOf,
 		Admit:  s.admit(f.http), // both listeners are of one kind
 		Login:  s.proxyLogin(),
 		SNI:    one.sni,
@@ -68,6 +79,11 @@ func (f *front) serve(v *view) {
 	}
 	one.loops.Go(func() { loop(one.http, one.server.ServeHTTP) })
 	one.loops.Go(func() { loop(one.socks, one.server.ServeSOCKS) })
+	for _, ln := range f.plain {
+		t := &turn{ln: ln}
+		one.plain = append(one.plain, t)
+		one.loops.Go(func() { loop(t, one.server.ServeTransparent) })
+	}
 	f.serving = one
 }
 
@@ -90,8 +106,7 @@ func (f *front) update() {
 		return
 	}
 	before := f.serving
-	before.http.end()
-	before.socks.end()
+	before.end()
 	// Until the loops are over, a connection may have been accepted and not be
 	// counted yet; prune would take the server for idle.
 	before.loops.Wait()
@@ -114,8 +129,7 @@ func (f *front) prune() {
 }
 
 func (f *front) stop(one *serving) {
-	one.http.end()
-	one.socks.end()
+	one.end()
 	if err := one.server.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		f.session.log.LogAttrs(f.session.ctx, slog.LevelDebug, "close proxies", slog.Any("error", err))
 	}
@@ -175,12 +189,11 @@ func (f *front) close() {
 	f.closed = true
 	all := f.retired
 	if f.serving != nil {
-		f.serving.http.end()
-		f.serving.socks.end()
+		f.serving.end()
 		all = append(all, f.serving)
 	}
 	// Listeners first: no connection may come in that nobody will answer.
-	for _, ln := range []net.Listener{f.http, f.socks} {
+	for _, ln := range append([]net.Listener{f.http, f.socks}, f.plain...) {
 		if ln != nil {
 			_ = ln.Close()
 		}

@@ -201,8 +201,8 @@ func (s *session) start(ctx context.Context, o order) error {
 	if err != nil {
 		return err
 	}
-	s.front.open(s, http, socks)
 	s.serveNames(g)
+	s.front.open(s, http, socks, s.transparent()...)
 	if ctx.Err() != nil {
 		return unavailable(context.Cause(ctx))
 	}

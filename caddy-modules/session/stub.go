@@ -3,9 +3,11 @@ package session
 import (
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 
+	"postern/caddy-modules/policy"
 	"postern/caddy-modules/session/lease"
 	"postern/dnsguard"
 )
@@ -90,6 +92,54 @@ func (s *session) serveNames(g *Generation) {
 			}
 		})
 	}
+}
+
+// transparent are the listeners for clients that know of no proxy.
+func (s *session) transparent() []net.Listener {
+	var lns []net.Listener
+	for _, l := range s.more {
+		if l.Use == lease.UseTransparent {
+			lns = append(lns, l.Listener)
+		}
+	}
+	return lns
+}
+
+// nameOf is the name that a client means by an address: one that was made up for the
+// name, or where names are answered as they are one that the session was told for it.
+// What rules say of the address itself goes before that.
+func (s *session) nameOf(a netip.Addr) (string, bool) {
+	view := s.names.view.Load()
+	if view == nil {
+		return "", false
+	}
+	if name, ok := view.FakeName(a); ok {
+		return name, true
+	}
+	if s.served() != lease.DNSAnswer {
+		return "", false
+	}
+	set := s.policy()
+	if t, err := policy.NewTarget(policy.HostFromAddr(a), 443, policy.SchemeTLS); err != nil || set.Decide(t).Code != policy.NotAllowed {
+		return "", false
+	}
+	for _, name := range view.NamesOf(a) {
+		host, err := policy.ParseName(name)
+		if err != nil {
+			continue
+		}
+		for _, port := range []uint16{443, 80, 22} {
+			t, err := policy.NewTarget(host, port, policy.SchemeTCP)
+			if err != nil {
+				continue
+			}
+			// The port that it is for is judged with the name.
+			if d := set.Decide(t); d.Allowed || d.Code == policy.PortNotAllowed {
+				return name, true
+			}
+		}
+	}
+	return "", false
 }
 
 // served says how names are answered now, "" for not at all.

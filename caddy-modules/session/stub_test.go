@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,12 +167,51 @@ func TestStubModes(t *testing.T) {
 				if name, ok := s.names.view.Load().FakeName(netip.MustParseAddr(addrs[0])); !ok || name != "a.example" {
 					t.Errorf("%s stands for %q", addrs[0], name)
 				}
+				// A client that looks up and then uses the proxy means the name.
+				tun := connect(t, "tcp", s.answer().Session.HTTP, net.JoinHostPort(addrs[0], "8443"))
+				if tun.reason != "port_not_allowed" || !strings.Contains(tun.body, "a.example") {
+					t.Errorf("a made-up address over the proxy: %d %s %s", tun.status, tun.reason, tun.body)
+				}
+				if tun = connect(t, "tcp", s.answer().Session.HTTP, "198.19.255.254:443"); tun.reason != "address_class" && tun.reason != "not_allowed" {
+					t.Errorf("one that stands for nothing: %d %s", tun.status, tun.reason)
+				}
+				// What was connected to is no made-up address: nobody is behind it.
+				events := r.hub.subscribe("run", 16)
+				defer events.cancel()
+				plain, err := net.Dial("tcp", tcp.Listener.Addr().String())
+				if err == nil { // it may have been reset by now
+					defer plain.Close()
+					_ = plain.SetDeadline(time.Now().Add(patience))
+					_, err = plain.Read(make([]byte, 1))
+				}
+				if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("a transparent connection to %s: %v", tcp.Listener.Addr(), err)
+				}
+				var told atomic.Bool
+				defer time.AfterFunc(patience, events.cancel).Stop()
+				_ = events.each(nil, func(e lease.Event) error {
+					if e.Type == lease.EventDenied && e.Text("code") == "fake_unknown" && e.Text("proto") == "transparent" {
+						told.Store(true)
+						events.cancel()
+					}
+					return nil
+				})
+				if !told.Load() {
+					t.Error("nobody was told")
+				}
 				if rcode, addrs := query(t, "udp", udp.Packets.LocalAddr(), "git.internal", dns.TypeA); len(addrs) != 1 {
 					t.Errorf("the forge's door: %s %v", rcode, addrs)
 				}
 			case lease.DNSAnswer:
 				if _, addrs := query(t, "udp", udp.Packets.LocalAddr(), "a.example", dns.TypeA); len(addrs) != 1 || addrs[0] != "9.9.9.1" {
 					t.Errorf("answered with %v", addrs)
+				}
+				// That address counts as the name, and no other does.
+				if tun := connect(t, "tcp", s.answer().Session.HTTP, "9.9.9.1:8443"); tun.reason != "port_not_allowed" || !strings.Contains(tun.body, "a.example") {
+					t.Errorf("an address that was answered with: %d %s %s", tun.status, tun.reason, tun.body)
+				}
+				if tun := connect(t, "tcp", s.answer().Session.HTTP, "9.9.9.8:443"); tun.reason != "not_allowed" {
+					t.Errorf("another address: %d %s", tun.status, tun.reason)
 				}
 			default:
 				if err := udp.Packets.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
