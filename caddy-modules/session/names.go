@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -103,6 +104,17 @@ func (s *session) Resolve(ctx context.Context, name string) ([]netip.Addr, error
 		}
 		return refusedNames(addrs, err)
 	}
+}
+
+// held keeps an address for a name while a connection to it lives: later answers, made
+// to lead somewhere else, do not take it away. ok is false for one that the session was
+// not told for that name. What localhost means no answer says.
+func (s *session) held(name string, addr netip.Addr) (release func(), ok bool) {
+	view := s.names.view.Load()
+	if view == nil || name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return func() {}, true
+	}
+	return view.Hold(name, addr)
 }
 
 // refusedNames tells the proxies a guard's refusals in their own words. Without it a

@@ -254,3 +254,39 @@ func TestRefusedAddressesAreGivenOn(t *testing.T) {
 		t.Fatalf("got %v, %v", got, err)
 	}
 }
+
+// What was handed out for a name is all that is dialled under it, until the connection
+// ends, over a reload as well.
+func TestConnectionsHoldTheirPins(t *testing.T) {
+	r, z, store := newRegistry(t), newZone(t), new(dnsguard.Store)
+	before := guarded(t, r, store, z, "a.example")
+	r.Push(before)
+	open(t, r, lease.Spec{ID: "one"})
+	open(t, r, lease.Spec{ID: "two"})
+	s, told, other := r.find("one"), netip.MustParseAddr("9.9.9.1"), netip.MustParseAddr("9.9.9.2")
+	if _, ok := s.held("a.example", told); ok {
+		t.Error("held before anything was answered")
+	}
+	if got := named(t, r, "one", "a.example"); got != "[9.9.9.1]" {
+		t.Fatal(got)
+	}
+	release, ok := s.held("a.example", told)
+	if !ok {
+		t.Fatal("what was answered is not held")
+	}
+	r.Push(guarded(t, r, store, z, "a.example"))
+	r.Drop(before)
+	if _, ok := s.held("a.example", told); !ok {
+		t.Error("not held after a reload")
+	}
+	if _, ok := s.held("a.example", other); ok {
+		t.Error("an address that was never answered is held")
+	}
+	if _, ok := r.find("two").held("a.example", told); ok {
+		t.Error("what another session was told is held")
+	}
+	release()
+	if _, ok := s.held("localhost", netip.MustParseAddr("127.0.0.1")); !ok {
+		t.Error("localhost is not held")
+	}
+}
