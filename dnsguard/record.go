@@ -26,10 +26,13 @@ const (
 	ReasonSpecial = "special-name" // a name that no upstream may see
 )
 
+// ReasonRebind is that of an answer with an address that is not for this session.
+const ReasonRebind = "rebind"
+
 // Reasons of verdicts that are the guard's own; the others are the text of a
 // policy.Code, or a budget's.
 const (
-	reasonRebind   = "rebind"       // an address in the answer is not for this session
+	reasonRebind   = ReasonRebind
 	reasonRate     = "rate"         // more queries than Config.QPS allows
 	reasonShape    = "shape"        // no well-formed query
 	reasonName     = "name"         // the question's name is no host name

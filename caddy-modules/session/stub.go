@@ -170,9 +170,24 @@ func (r *Registry) Judged(rec dnsguard.Record) {
 		return
 	}
 	s.denied.Add(1)
-	s.denials.add(rec.Name, rec.Reason, func() map[string]any {
+	code := refusalCode(rec.Reason)
+	s.denials.add(rec.Name, code, func() map[string]any {
 		return map[string]any{
-			"target": rec.Name, "proto": "dns", "code": rec.Reason, "reason": rec.Detail, "rule": rec.Rule, "source": rec.Source,
+			"target": rec.Name, "proto": "dns", "code": code, "reason": rec.Detail, "rule": rec.Rule, "source": rec.Source,
 		}
 	})
+}
+
+// refusalCode is the code that the proxies give a refusal which a guard gives a reason:
+// one target is refused in the same words on every path.
+func refusalCode(reason string) string {
+	if reason == dnsguard.ReasonRebind {
+		return policy.AddressClass.String()
+	}
+	for c := policy.NotAllowed; c <= policy.TooManyBytes; c++ {
+		if c.String() == reason {
+			return reason
+		}
+	}
+	return policy.NameRefused.String()
 }

@@ -221,3 +221,36 @@ func TestStubModes(t *testing.T) {
 		})
 	}
 }
+
+// What a stub server refuses has the code that the proxies give it.
+func TestStubRefusalsHaveTheProxiesCodes(t *testing.T) {
+	r, z := newRegistry(t), newZone(t)
+	g := guardedBy(t, r, dnsguard.Config{Upstreams: []string{z.addr}, WildcardNames: 1, Record: r.Judged}, "*.w.example", "dns.google")
+	r.Push(g)
+	udp, _ := dnsSockets(t)
+	p := newPair(t)
+	s, err := r.open(t.Context(), order{kind: kindLease, spec: lease.Spec{ID: "run"}, owner: os.Geteuid(), pair: &p, more: []lease.Lent{udp}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := r.hub.subscribe("run", 64)
+	defer events.cancel()
+	defer time.AfterFunc(patience, events.cancel).Stop()
+	at := udp.Packets.LocalAddr()
+	query(t, "udp", at, "one.w.example", dns.TypeA)
+	for _, name := range []string{"two.w.example", "dns.google", "b.example"} {
+		query(t, "udp", at, name, dns.TypeA)
+		code := ""
+		_ = events.each(nil, func(e lease.Event) error {
+			if e.Type == lease.EventDenied && e.Text("target") == name {
+				code = e.Text("code")
+				return errors.New("found")
+			}
+			return nil
+		})
+		tun := connect(t, "tcp", s.answer().Session.HTTP, name+":443")
+		if tun.reason != code || code == "" {
+			t.Errorf("%s: %q by name, %q by CONNECT", name, code, tun.reason)
+		}
+	}
+}
