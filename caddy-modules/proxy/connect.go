@@ -29,6 +29,7 @@ func (f *flow) connect() bool {
 		return false
 	}
 	if err != nil {
+		f.untake()
 		answer := f.failed(ProtoConnect, t, err)
 		answer.close = f.req.close
 		return f.say(answer)

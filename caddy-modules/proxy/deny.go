@@ -45,9 +45,15 @@ func deniedReply(v verdict) reply {
 	b.WriteString("reason: " + v.code() + "\n")
 	b.WriteString("rule: " + ruleText(v.decision) + "\n\n")
 	b.WriteString(v.reason() + ".\n\n")
-	b.WriteString("No other tool, address, port or proxy gives another answer; this is policy: do not retry another way.\n")
+	status := http.StatusForbidden
+	if isCap(v.decision.Code) {
+		status = http.StatusTooManyRequests
+		b.WriteString("The lists are not in the way; this is a cap of the session.\n")
+	} else {
+		b.WriteString("No other tool, address, port or proxy gives another answer; this is policy: do not retry another way.\n")
+	}
 	return reply{
-		status:   http.StatusForbidden,
+		status:   status,
 		phrase:   v.reason(),
 		decision: "denied",
 		reason:   v.code(),

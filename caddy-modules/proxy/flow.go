@@ -13,18 +13,19 @@ import (
 
 // flow is one client connection and whatever it is connected to at the moment.
 type flow struct {
-	s      *Server
-	client net.Conn
-	in     reader
-	watch  watch
-	req    request
-	up     *upstream  // of plain requests, kept for the next one
-	last   bool       // the request that is read next is the last one
-	name   string     // of the client, once somebody asked for it
-	yes    *approved  // the last one to a question
-	asked  netip.Addr // made-up, by which the client named the target of the moment
-	proto  Proto      // of the plain requests: http, or the tunnel that they come in
-	inside *inside    // set in a tunnel that carries plain requests
+	s         *Server
+	client    net.Conn
+	in        reader
+	watch     watch
+	req       request
+	up        *upstream  // of plain requests, kept for the next one
+	tunnelled bool       // Usage counts a tunnel
+	last      bool       // the request that is read next is the last one
+	name      string     // of the client, once somebody asked for it
+	yes       *approved  // the last one to a question
+	asked     netip.Addr // made-up, by which the client named the target of the moment
+	proto     Proto      // of the plain requests: http, or the tunnel that they come in
+	inside    *inside    // set in a tunnel that carries plain requests
 
 	mu sync.Mutex
 	// route is where the client is connected to, nil for nowhere. It is what
@@ -61,11 +62,12 @@ const farewell = 5 * time.Second
 var errEnded = errors.New("the connection was ended")
 
 func (f *flow) run(handle func(*flow)) {
-	f.watch.settled = f.keepAlive
+	f.watch.settled, f.watch.of = f.keepAlive, f
 	f.watch.begin(f.s.limits.Header, f.stopReading)
 	handle(f)
 	f.watch.stop()
 	f.drop()
+	f.untake()
 	f.mu.Lock()
 	f.ended = true
 	f.mu.Unlock()
@@ -92,7 +94,8 @@ func (f *flow) open(t policy.Target, proto Proto) (*route, error) {
 	}
 	set := f.s.Gate.policy()
 	ctx := f.s.ctx
-	if d := set.Decide(t); d.Code == policy.AskFirst && !d.Allowed && f.s.Gate.Ask != nil {
+	d := set.Decide(t)
+	if d.Code == policy.AskFirst && !d.Allowed && f.s.Gate.Ask != nil {
 		var err error
 		if r.approved, err = f.ask(t, d, proto); err != nil {
 			return nil, err
@@ -100,6 +103,12 @@ func (f *flow) open(t policy.Target, proto Proto) (*route, error) {
 		f.watch.stage(limit+farewell, func() { f.abort(CauseError) })
 		r.begun = time.Now()
 		if ctx, set, err = r.approved.apply(ctx, f.s.Gate.policy()); err != nil {
+			return nil, err
+		}
+		d.Allowed = true
+	}
+	if d.Allowed {
+		if err := f.take(t, proto); err != nil {
 			return nil, err
 		}
 	}

@@ -50,11 +50,28 @@ func (f *flow) forwardTo(t policy.Target, path string) bool {
 	if f.inside != nil {
 		f.inside.told = true // from here on the request is in the trail
 	}
+	if refused := f.beginRequest(t); refused != nil {
+		answer := f.failed(f.proto, t, refused)
+		answer.close = f.req.close || f.req.hasBody()
+		return f.say(answer)
+	}
+	defer f.s.Usage.endRequest()
 	x.req.Method = f.req.method
 	buf := getLarge()
 	defer putLarge(buf)
 	x.out = buf[:0]
 	return x.run()
+}
+
+// beginRequest counts a plain request. One that the lists refuse is told so and not
+// of a cap.
+func (f *flow) beginRequest(t policy.Target) error {
+	err := f.s.Usage.beginRequest(t)
+	if err == nil || f.local(t) == nil && f.s.Gate.policy().Decide(t).Allowed {
+		return err
+	}
+	f.s.Usage.requests.Add(1)
+	return nil
 }
 
 func (x *exchange) run() bool {
@@ -214,10 +231,12 @@ func isDial(err error) bool {
 
 // readContent reads more of the client's content into the buffer.
 func (f *flow) readContent() error {
+	had := len(f.in.bytes())
 	err := f.in.fill(largeSize)
 	switch {
 	case err == nil:
 		f.watch.touch()
+		f.watch.count(len(f.in.bytes()) - had)
 		return nil
 	case errors.Is(err, io.EOF):
 		return errClientGone

@@ -36,6 +36,13 @@ type Limits struct {
 	// session can take what the others live on. What is left for the process
 	// holds whatever is set here.
 	Conns int
+
+	// Caps of the session, which its Usage holds it to; 0 for none. Tunnels are
+	// those open at a time, Requests the plain requests under way at a time,
+	// PerSecond the connections opened to upstreams, and Bytes is what the session
+	// may move in both directions in its life.
+	Tunnels, Requests, PerSecond int
+	Bytes                        int64
 }
 
 // maxFields bounds the header fields of one request, maxResponseHead the bytes

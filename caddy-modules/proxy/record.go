@@ -40,6 +40,7 @@ const (
 	CauseRefused Cause = "refused" // what the tunnel carried: its ClientHello, or a request for another host
 	CauseIdle    Cause = "idle"    // Limits.Idle
 	CauseTotal   Cause = "total"   // Limits.Total
+	CauseBytes   Cause = "bytes"   // Limits.Bytes
 	CauseRevoked Cause = "revoked" // Server.Recheck: the policy changed
 	CauseClosed  Cause = "closed"  // Server.Close: the session ended
 )

@@ -111,6 +111,7 @@ func move(dst, src net.Conn, w *watch) (int64, error) {
 		w.touch()
 		n, err := m.write()
 		total += n
+		w.count(int(n))
 		if err != nil {
 			return total, err
 		}
@@ -141,6 +142,7 @@ func copyPlain(dst, src net.Conn, w *watch) (total int64, err error) {
 			w.touch()
 			m, werr := dst.Write(b[:n])
 			total += int64(m)
+			w.count(m)
 			if werr != nil {
 				return total, werr
 			}

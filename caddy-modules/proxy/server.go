@@ -43,6 +43,9 @@ type Server struct {
 	// is judged, looked up and recorded as the name, in every front end. nil
 	// knows of none.
 	NameOf func(netip.Addr) (name string, ok bool)
+	// Usage holds the session to the caps of its Limits. It is to be the same for
+	// every Server of a session; nil is one of this Server's own.
+	Usage *Usage
 	// Admit is asked about each client connection before anything of it is
 	// read. An error closes it without a word: who may not come in is told
 	// nothing. For listeners that others than their session can reach. May be
@@ -99,6 +102,9 @@ func (s *Server) init() {
 	s.setup.Do(func() {
 		s.limits = s.Gate.Limits.withDefaults()
 		s.ctx, s.cancel = context.WithCancel(context.Background())
+		if s.Usage == nil {
+			s.Usage = NewUsage(s.Gate.Limits)
+		}
 		s.log = s.Log
 		if s.log == nil {
 			s.log = slog.New(slog.DiscardHandler)

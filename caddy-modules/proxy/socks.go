@@ -197,6 +197,9 @@ func replyFor(err error) byte {
 	dial, ok := errors.AsType[*DialError](err)
 	switch {
 	case isDenied(err):
+		if denied, _ := errors.AsType[*Denied](err); isCap(denied.Decision.Code) {
+			return replyFailure
+		}
 		return replyDenied
 	case !ok:
 		return replyFailure

@@ -174,6 +174,7 @@ func (f *flow) exchangeBytes(r *route, look func() bool) (up, down int64, cause 
 			var m int
 			m, err = r.conn.Write(b)
 			n = int64(m)
+			f.watch.count(m)
 		}
 		f.in.discard(len(f.in.bytes()))
 		f.in.release()

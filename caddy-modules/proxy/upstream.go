@@ -47,6 +47,7 @@ func (m *meter) Read(p []byte) (int, error) {
 			m.left -= int64(n)
 		}
 		m.w.touch()
+		m.w.count(n)
 	}
 	return n, err
 }
