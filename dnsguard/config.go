@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/miekg/dns"
@@ -179,7 +180,7 @@ func (c *Config) complete() error {
 			*p = first
 		}
 		if *p != first && !slices.Contains(more, *p) {
-			return fmt.Errorf("unknown %s %q (%s, %v)", name, *p, first, more)
+			return fmt.Errorf("unknown %s %q; want %s or %s", name, *p, first, strings.Join(more, " or "))
 		}
 		return nil
 	}

@@ -5,8 +5,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
-
-	"postern/dnsguard"
 )
 
 func init() {
@@ -46,8 +44,15 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 //			ask   { RULE… }
 //			enforce on|off
 //		}]
-//		dns ADDR… [{
-//			max_ttl DURATION
+//		dns [ADDR…] [{
+//			max_ttl|min_ttl|neg_ttl DURATION
+//			deny_rcode NXDOMAIN|REFUSED|SERVFAIL|NODATA
+//			cname flatten|strict
+//			private reject|drop
+//			private_for HOST CIDR…
+//			public CIDR…
+//			wildcard_names|wildcard_bytes|wildcard_sub|qps|burst NUMBER
+//			same_case
 //		}]
 //		sessions {
 //			ports FIRST-LAST
@@ -162,31 +167,6 @@ func (p *parser) local() error {
 		return p.WrapErr(err)
 	}
 	return nil
-}
-
-func (p *parser) dns() error {
-	p.app.DNS = &DNS{Upstreams: p.RemainingArgs()}
-	if len(p.app.DNS.Upstreams) == 0 {
-		return Want(p.Dispenser, "dns ADDRESS… [{ max_ttl DURATION }]")
-	}
-	if _, err := p.app.DNS.guard(dnsguard.Config{}); err != nil {
-		return p.WrapErr(err)
-	}
-	_, err := Block(p.Dispenser, "dns", func() error {
-		switch name := p.Val(); name {
-		case "max_ttl":
-			if err := p.duration(name, &p.app.DNS.MaxTTL); err != nil {
-				return err
-			}
-			if _, err := p.app.DNS.guard(dnsguard.Config{}); err != nil {
-				return p.WrapErr(err)
-			}
-			return nil
-		default:
-			return p.Errf("unrecognized dns option %q; want max_ttl", name)
-		}
-	})
-	return err
 }
 
 func (p *parser) sessionsLine() error {

@@ -44,18 +44,6 @@ type Policy struct {
 	Enforce string `json:"enforce,omitempty"`
 }
 
-// DNS says whom to ask for the addresses of allowed names. Names that no rule
-// allows are never asked for.
-type DNS struct {
-	// The resolvers, best first: 1.1.1.1, 1.1.1.1:5353, tcp://1.1.1.1,
-	// tls://1.1.1.1#NAME or https://1.1.1.1/dns-query. Default: those of
-	// /etc/resolv.conf, as that file changes.
-	Upstreams []string `json:"upstreams,omitempty"`
-
-	// The longest time an answer is kept. Default: 5m.
-	MaxTTL caddy.Duration `json:"max_ttl,omitempty"`
-}
-
 // Sessions holds what concerns the sessions of the control API.
 type Sessions struct {
 	// The ports of 127.0.0.1 from which listeners are allocated to sessions that
