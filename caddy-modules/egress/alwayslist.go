@@ -164,7 +164,7 @@ func (l alwaysList) try(rule string, note approval) (added, again bool, err erro
 		return false, false, err
 	}
 	defer dir.Close()
-	text, err := readList(dir, name)
+	text, err := readAlways(dir, name)
 	if err != nil {
 		return false, false, err
 	}
@@ -179,9 +179,9 @@ func (l alwaysList) try(rule string, note approval) (added, again bool, err erro
 		text = append(text, '\n')
 	}
 	text = fmt.Appendf(text, "# approved by %s, %s, session %s\n%s\n", plain(note.by), note.at.UTC().Format(time.RFC3339), plain(note.session), rule)
-	sweepLists(dir, name)
+	sweepAlways(dir, name)
 	next := "." + name + "." + rand.Text() + ".new"
-	if err := writeList(dir, next, text, before.Mode().Perm()); err != nil {
+	if err := writeAlways(dir, next, text, before.Mode().Perm()); err != nil {
 		_ = dir.Remove(next)
 		return false, false, err
 	}
@@ -201,7 +201,7 @@ func sameFile(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-func readList(dir *os.Root, name string) ([]byte, error) {
+func readAlways(dir *os.Root, name string) ([]byte, error) {
 	f, err := dir.Open(name)
 	if err != nil {
 		return nil, err
@@ -214,8 +214,8 @@ func readList(dir *os.Root, name string) ([]byte, error) {
 	return text, err
 }
 
-// writeList writes a new file and returns when the disk has it.
-func writeList(dir *os.Root, name string, text []byte, perm fs.FileMode) error {
+// writeAlways writes a new file and returns when the disk has it.
+func writeAlways(dir *os.Root, name string, text []byte, perm fs.FileMode) error {
 	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -233,8 +233,8 @@ func syncDir(dir *os.Root) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// sweepLists removes what a killed process left behind. A failure is no trouble.
-func sweepLists(dir *os.Root, name string) {
+// sweepAlways removes what a killed process left behind. A failure is no trouble.
+func sweepAlways(dir *os.Root, name string) {
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
 		return
