@@ -61,7 +61,7 @@ func (f *front) serve(v *view) {
 		one.limits, one.sni = v.gen.Limits, v.gen.SNI
 	}
 	one.server = &proxy.Server{
-		Gate:   &proxy.Gate{Policy: s.policy, Resolver: s, Limits: one.limits, Record: s.record, Held: s.held},
+		Gate:   &proxy.Gate{Policy: s.policy, Resolver: s, Limits: one.limits, Record: s.record, Ask: s.ask, Held: s.held},
 		Local:  s.local,
 		PushAt: s.pushAt,
 		NameOf: s.nameOf,

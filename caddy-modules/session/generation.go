@@ -48,6 +48,9 @@ type Generation struct {
 	// Broker gives runs their read tokens; nil where no forge is configured.
 	Broker Broker
 
+	// Approvals are about hosts that a policy asks about first.
+	Approvals Approvals
+
 	// Log takes what concerns sessions while this generation governs.
 	Log *slog.Logger
 

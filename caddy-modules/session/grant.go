@@ -56,12 +56,18 @@ func (g *grant) stop() {
 // Grant adds rules to a session until they run out or it ends; reloads do not end
 // them. As every rule that allows they open nothing that is denied. The error is a
 // *lease.Error.
-func (r *Registry) Grant(id string, q GrantRequest) (Grant, error) {
+func (r *Registry) Grant(id string, q GrantRequest) (Grant, error) { return r.grant(id, nil, q) }
+
+// grant is Grant, to the session with the id that only is, if it is not nil.
+func (r *Registry) grant(id string, only *session, q GrantRequest) (Grant, error) {
 	if err := q.validate(); err != nil {
 		return Grant{}, &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()}
 	}
 	given := &grant{Grant: Grant{By: q.By, Reason: q.Reason}}
 	s, err := r.change(id, func(t *terms) error {
+		if only != nil && r.sessions[id] != only {
+			return noSession(id)
+		}
 		if len(t.grants) >= maxGrants {
 			return &lease.Error{Code: lease.CodeConflict, Message: fmt.Sprintf("session %q has %d grants; take one back first", id, len(t.grants))}
 		}

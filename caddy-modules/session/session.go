@@ -47,6 +47,7 @@ type session struct {
 	token   token
 	denials *denials
 	denied  atomic.Uint64
+	asks    asks
 	events  *subscriber   // the launcher's, nil for an API session
 	told    chan struct{} // closed when the launcher knows of the end, nil for an API session
 

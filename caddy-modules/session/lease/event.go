@@ -16,8 +16,10 @@ const (
 	EventSessionClose = "session_close"
 	EventDenied       = "denied"
 	EventPush         = "push"
-	EventToken        = "token"   // the session's read token was renewed
-	EventPolicy       = "policy"  // the rules of a session changed
+	EventToken        = "token"  // the session's read token was renewed
+	EventPolicy       = "policy" // the rules of a session changed
+	EventAsked        = "asked"  // an approver is asked about a host
+	EventAnswered     = "answered"
 	EventDropped      = "dropped" // events were lost on this stream; count says how many
 )
 
