@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,7 +40,8 @@ func init() {
 // `always_deny`, then `deny`, then `allow`. Only a name that is allowed is looked
 // up, and each address of the answer is judged again before it is dialled.
 //
-// Refusals are emitted as the event `egress_denied`, pushes through a git gateway
+// Refusals are emitted as the event `egress_denied`, questions about hosts and their
+// answers as `egress_asked` and `egress_answered`, pushes through a git gateway
 // as `git_push`, sessions as `egress_session_open` and `egress_session_close`, and what
 // launchers tell of their runs as `sandbox_ready`, `sandbox_violation`,
 // `sandbox_killed` and `sandbox_exit`.
@@ -75,6 +77,10 @@ type App struct {
 	// `off` does not look. Default: `enforce`.
 	SNI string `json:"sni,omitempty"`
 
+	// Who is asked about hosts that a policy asks about first. Default: the approver of
+	// the git gateway; where there is none, such hosts are refused.
+	ApproverRaw json.RawMessage `json:"approver,omitempty" caddy:"namespace=gitgw.approvers inline_key=by"`
+
 	// What programs that run agents are told of this host's sandbox. Default: what a
 	// probe finds.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
@@ -88,12 +94,17 @@ type App struct {
 	probing  *probing
 	names    *dnsguard.Store
 	guard    *dnsguard.Guard
-	gen      *session.Generation
 
-	mu       sync.Mutex // guards what follows
-	broker   session.Broker
-	forges   []string
-	released bool
+	ownApprover *namedApprover // of ApproverRaw
+
+	mu        sync.Mutex          // guards what follows
+	gen       *session.Generation // another one when lists were read again
+	broker    session.Broker
+	forges    []string
+	approvers []namedApprover // of the gateways
+	rereaders []func(error)
+	stopped   bool
+	released  bool
 }
 
 // CaddyModule returns the Caddy module information.
@@ -128,8 +139,13 @@ func (app *App) Provision(ctx caddy.Context) error {
 	}
 	app.registry, app.ledger, app.probing = process.Registry, process.ledger, process.probing
 	app.names = process.names
-	app.gen, err = app.generation()
-	return err
+	if app.gen, err = app.generation(); err != nil {
+		return err
+	}
+	if err := app.checkAlways(); err != nil {
+		return err
+	}
+	return app.loadApprover()
 }
 
 // Start lets this configuration govern and, once in the life of the process,
@@ -152,6 +168,9 @@ func (app *App) Start() error {
 			return err
 		}
 	}
+	if err := app.setApprovals(); err != nil {
+		return err
+	}
 	app.registry.Push(app.gen)
 	// Rules before doors: the first launcher to knock must meet a policy.
 	if err := app.registry.Listen(); err != nil {
@@ -169,7 +188,7 @@ func (app *App) Stop() error {
 		// them meanwhile would be news to every launcher, and of no use.
 		return nil
 	}
-	app.registry.Drop(app.gen)
+	app.registry.Drop(app.retire())
 	app.registry.SetOwn(app, nil)
 	return nil
 }

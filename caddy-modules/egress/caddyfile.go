@@ -42,6 +42,7 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 //			deny  { RULE… ; list FILE… }
 //			ask   HOST [PORT…] … | any
 //			ask   { RULE… }
+//			always_list FILE
 //			enforce on|off
 //		}]
 //		dns [ADDR…] [{
@@ -60,6 +61,9 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 //		timeouts {
 //			header|hello|dial|idle|total DURATION
 //		}
+//		approver queue|http ADDRESS [{
+//			timeout DURATION
+//		}]
 //		sni enforce|log|off
 //		sandbox on|off [{
 //			launcher PATH
@@ -144,6 +148,8 @@ func (p *parser) option() error {
 		return p.need(name, p.timeoutsLine)
 	case "sandbox":
 		return p.sandbox()
+	case "approver":
+		return p.approver()
 	case "sni":
 		if !p.AllArgs(&p.app.SNI) {
 			return Want(p.Dispenser, "sni enforce|log|off")
@@ -152,7 +158,7 @@ func (p *parser) option() error {
 			return p.WrapErr(err)
 		}
 	default:
-		return p.Errf("unrecognized egress option %q; want default_policy, local, always_deny, policy, dns, sessions, timeouts, sandbox or sni", name)
+		return p.Errf("unrecognized egress option %q; want default_policy, local, always_deny, policy, dns, sessions, timeouts, approver, sandbox or sni", name)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (p *parser) dns() error {
 		return err
 	}
 	if len(d.Upstreams) == 0 && !opened {
-		return At(begin, errors.New("dns needs the addresses of resolvers, or a block, or both"))
+		return At(begin, errors.New("wrong argument count: want dns [ADDRESS…] [{ … }], and one of them"))
 	}
 	if guard, err := d.guard(dnsguard.Config{}); err != nil {
 		return At(begin, err)

@@ -67,8 +67,10 @@ func (p *parser) policyLine(pol *Policy) error {
 		if _, err := parseEnforce(pol.Enforce); err != nil {
 			return p.WrapErr(err)
 		}
+	case "always_list":
+		return p.alwaysList(pol)
 	default:
-		return p.Errf("unrecognized policy option %q; want baseline, allow, list, deny, ask or enforce", name)
+		return p.Errf("unrecognized policy option %q; want baseline, allow, list, deny, ask, always_list or enforce", name)
 	}
 	return nil
 }

@@ -42,6 +42,11 @@ type Policy struct {
 	// what would have been refused; what no rule can open is refused all the same.
 	// Default: `on`.
 	Enforce string `json:"enforce,omitempty"`
+
+	// The list file to which a host is written that an approver has allowed for always:
+	// a regular file of this user's, in a folder to which nobody else may write, that
+	// this policy reads as a list. Default: none; then nobody can allow for always.
+	AlwaysList string `json:"always_list,omitempty"`
 }
 
 // Sessions holds what concerns the sessions of the control API.

@@ -8,6 +8,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"postern/caddy-modules/egress"
+	"postern/caddy-modules/session"
 	"postern/gitgw"
 	"postern/gitgw/approve"
 )
@@ -152,14 +153,10 @@ func (Queue) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision serves the queue on the control socket.
-func (m *Queue) Provision(ctx caddy.Context) error {
-	v, err := ctx.AppIfConfigured("egress")
-	if err != nil {
-		return err
-	}
-	m.unmount = v.(*egress.App).Registry().Mount(approvalsPath, questionsHandler(questions))
-	return nil
+// Mount serves the queue on the control socket. It implements [egress.Mounter]: the
+// app loads the module as well, and could not be asked for the registry then.
+func (m *Queue) Mount(r *session.Registry) {
+	m.unmount = r.Mount(approvalsPath, questionsHandler(questions))
 }
 
 // Name implements [ApproverSource].
@@ -197,7 +194,7 @@ var (
 	_ caddy.Provisioner     = (*HTTP)(nil)
 	_ caddyfile.Unmarshaler = (*HTTP)(nil)
 	_ ApproverSource        = (*Queue)(nil)
-	_ caddy.Provisioner     = (*Queue)(nil)
+	_ egress.Mounter        = (*Queue)(nil)
 	_ caddy.CleanerUpper    = (*Queue)(nil)
 	_ caddyfile.Unmarshaler = (*Queue)(nil)
 )

@@ -160,6 +160,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 			return placed(h.Places.Approver, fmt.Errorf("load approver: %w", err))
 		}
 		approver := mod.(ApproverSource)
+		if m, ok := mod.(egress.Mounter); ok {
+			m.Mount(h.sessions)
+		}
+		app.AddApprover(approver.Name(), approver.Approver(), approver.Wait())
 		h.gateway.Approver, h.gateway.ApproverName = approver.Approver(), approver.Name()
 		h.gateway.Approvals = approvals
 		h.gateway.Limits.Ask, h.gateway.Limits.Remember = approver.Wait(), approver.Remember()
