@@ -64,6 +64,7 @@ func FuzzParseRule(f *testing.F) {
 	f.Add("a.*.com 22 443 private tcp", "a.b.com")
 	f.Add("a.*.com 80 8080 http private", "a.b.com")
 	f.Add("*.a.com https", "b.a.com")
+	f.Add("*.A..", "b.a")
 	f.Add("10.0.0.0/8 5432", "10.1.2.3")
 	f.Add("::ffff:10.0.0.0/104", "::ffff:10.1.2.3")
 	f.Fuzz(func(t *testing.T, line, text string) {

@@ -72,7 +72,8 @@ func parseWildcard(text string) (Rule, error) {
 	if strings.Count(text, "*") > 1 {
 		return Rule{}, malformed(text, "has more than one star")
 	}
-	labels := strings.Split(strings.TrimSuffix(text, "."), ".")
+	bare, root := strings.CutSuffix(text, ".")
+	labels := strings.Split(bare, ".")
 	star := -1
 	for i, label := range labels {
 		if label == "*" {
@@ -90,7 +91,11 @@ func parseWildcard(text string) (Rule, error) {
 		return Rule{}, malformed(text, "would match a whole top-level domain: at least two labels must follow a leading star")
 	}
 	labels[star] = "x"
-	h, err := ParseName(strings.Join(labels, "."))
+	letter := strings.Join(labels, ".")
+	if root {
+		letter += "." // one and no more is the root's
+	}
+	h, err := ParseName(letter)
 	if err != nil {
 		if syntax, ok := errors.AsType[*SyntaxError](err); ok {
 			// Say it of the pattern, not of the name with the letter in it.
