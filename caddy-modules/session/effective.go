@@ -32,6 +32,7 @@ type Effective struct {
 	Omitted int `json:"omitted,omitempty"`
 
 	Grants []Grant  `json:"grants"`
+	Limits Caps     `json:"limits"`
 	DNS    string   `json:"dns,omitempty"` // how names are answered on lent sockets
 	Local  []string `json:"local"`         // hosts that the appliance answers itself
 }
@@ -51,7 +52,7 @@ func (r *Registry) Policy(id string) (Effective, error) {
 	t, v := s.terms.Load(), s.view.Load()
 	e := Effective{
 		Session: id, Policy: v.policy, Network: t.spec.Network(), Enforce: !v.set.Reports(), Refusing: v.refusing,
-		Default: "deny", Grants: t.list(), DNS: s.served(), Local: []string{},
+		Default: "deny", Grants: t.list(), Limits: v.caps(t), DNS: s.served(), Local: []string{},
 	}
 	if v.gen != nil {
 		e.Local = append(e.Local, v.gen.LocalHosts...)

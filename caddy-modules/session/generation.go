@@ -37,6 +37,9 @@ type Generation struct {
 	Limits proxy.Limits
 	SNI    proxy.SNIMode
 
+	// PolicyCaps bound the sessions of a policy, by its name, further than Limits does.
+	PolicyCaps map[string]Caps
+
 	// LocalHosts are names that the appliance answers itself, on port 80 and
 	// before any policy: git.internal is the listener "git" of the Network.
 	LocalHosts []string

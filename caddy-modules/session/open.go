@@ -184,7 +184,7 @@ func (r *Registry) take(s *session, resumes bool) error {
 		}
 		return &lease.Error{Code: lease.CodeUnknownPolicy, Message: unknownPolicy(g, v.policy)}
 	}
-	s.view.Store(v)
+	s.adopt(v)
 	s.follow(g)
 	s.ctx, s.cancel = context.WithCancel(r.ctx)
 	r.sessions[s.spec.ID] = s

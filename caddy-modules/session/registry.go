@@ -156,7 +156,7 @@ func (r *Registry) govern() []*session {
 	r.governing.Store(newest)
 	all := make([]*session, 0, len(r.sessions))
 	for _, s := range r.sessions {
-		s.view.Store(look(newest, s.terms.Load()))
+		s.adopt(look(newest, s.terms.Load()))
 		s.follow(newest)
 		all = append(all, s)
 	}

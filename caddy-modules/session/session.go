@@ -44,6 +44,7 @@ type session struct {
 	view    atomic.Pointer[view]
 	names   names
 	front   front
+	usage   proxy.Usage // over all servers of the front
 	token   token
 	denials *denials
 	denied  atomic.Uint64

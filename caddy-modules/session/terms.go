@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -15,6 +16,7 @@ type terms struct {
 	spec   lease.Spec    // as it holds now: session.spec is as it was opened
 	rules  []policy.Rule // of its allowlist
 	grants []*grant      // oldest first
+	caps   Caps          // of its own
 
 	granted int // grants ever, which numbers them
 }
@@ -40,6 +42,7 @@ type Patch struct {
 	Policy          *string   `json:"policy,omitempty"` // "" is the default one
 	NetworkEnabled  *bool     `json:"networkEnabled,omitempty"`
 	EgressAllowlist *[]string `json:"egressAllowlist,omitempty"`
+	Limits          *Caps     `json:"limits,omitempty"` // beside those of the configuration, which stay
 }
 
 // Patch changes a session, all of it or nothing: no connection is judged by half of
@@ -57,7 +60,10 @@ func (r *Registry) Patch(id string, p Patch) (Info, error) {
 		if p.EgressAllowlist != nil {
 			t.spec.EgressAllowlist = slices.Clone(*p.EgressAllowlist)
 		}
-		if err := t.spec.Validate(); err != nil {
+		if p.Limits != nil {
+			t.caps = *p.Limits
+		}
+		if err := errors.Join(t.spec.Validate(), t.caps.validate()); err != nil {
 			return &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()}
 		}
 		var err error
@@ -119,7 +125,7 @@ func (r *Registry) replace(id string, edit func(*terms) error) (*session, error)
 		return nil, &lease.Error{Code: lease.CodeBadRule, Message: v.unfit.Error()}
 	}
 	s.terms.Store(&next)
-	s.view.Store(v)
+	s.adopt(v)
 	return s, nil
 }
 

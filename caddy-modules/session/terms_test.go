@@ -354,6 +354,7 @@ func TestPrompt(t *testing.T) {
 func FuzzPatch(f *testing.F) {
 	f.Add(`{"policy":"other","networkEnabled":false,"egressAllowlist":["a.example 443"]}`, false)
 	f.Add(`{"egressAllowlist":["*.example private"]}`, false)
+	f.Add(`{"limits":{"tunnels":1,"bytes":-1}}`, false)
 	f.Add(`{"policy":"","policy":"agent"}`, false)
 	f.Add(`{"allow":["a.example 443","10.0.0.0/8 private"],"seconds":600,"by":"x","reason":"y"}`, true)
 	f.Add(`{"allow":[],"seconds":-1}`, true)
@@ -400,4 +401,61 @@ func FuzzPatch(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Caps count over every server of a session, the narrowest holds, and neither a reload
+// nor a patch forgets what is used.
+func TestCapsAreNarrowed(t *testing.T) {
+	r := newRegistry(t)
+	target := echo(t)
+	capped := func(all, mine int) *Generation {
+		g := generation(t, r, rule(target))
+		g.Limits.Tunnels = all
+		g.PolicyCaps = map[string]Caps{"agent": {Tunnels: mine}}
+		return g
+	}
+	first := capped(5, 3)
+	r.Push(first)
+	info := open(t, r, lease.Spec{ID: "a"})
+	other := open(t, r, lease.Spec{ID: "b"})
+	limit := func(want int) {
+		t.Helper()
+		if e, err := r.Policy("a"); err != nil || e.Limits.Tunnels != want {
+			t.Errorf("at most %d tunnels (%v), want %d", e.Limits.Tunnels, err, want)
+		}
+	}
+	limit(3)
+	if _, err := r.Patch("a", Patch{Limits: &Caps{Tunnels: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	limit(2)
+	one, two := connect(t, "tcp", info.HTTP, target), connect(t, "tcp", info.HTTP, target)
+	if one.status != http.StatusOK || two.status != http.StatusOK {
+		t.Fatalf("%d, %d", one.status, two.status)
+	}
+	refused := func(when string) {
+		t.Helper()
+		if tun := connect(t, "tcp", info.HTTP, target); tun.status != http.StatusTooManyRequests || tun.reason != "too_many_tunnels" {
+			t.Errorf("%s: %d %s", when, tun.status, tun.reason)
+		}
+	}
+	refused("two are open")
+	if tun := connect(t, "tcp", other.HTTP, target); tun.status != http.StatusOK {
+		t.Errorf("another session: %d %s", tun.status, tun.reason)
+	}
+	// A reload with other limits makes a new server: what is open counts on.
+	r.Push(capped(4, 0))
+	limit(2)
+	refused("after a reload")
+	if _, err := r.Patch("a", Patch{Limits: &Caps{Tunnels: 99}}); err != nil {
+		t.Fatal(err)
+	}
+	limit(4)
+	if _, err := r.Patch("a", Patch{Limits: &Caps{Bytes: -1}}); codeOf(err) != lease.CodeBadRequest {
+		t.Errorf("below zero: %v", err)
+	}
+	if tun := connect(t, "tcp", info.HTTP, target); tun.status != http.StatusOK {
+		t.Errorf("a third of four: %d %s", tun.status, tun.reason)
+	}
+	one.Close()
 }
