@@ -12,7 +12,7 @@ func (r *Registry) patchSession(w http.ResponseWriter, req *http.Request) {
 	if !readBody(w, req, func(body io.Reader) error { return lease.Decode(body, &p) }) {
 		return
 	}
-	info, err := r.Patch(req.PathValue("id"), p)
+	info, err := r.Patch(req.PathValue("id"), p) //nolint:contextcheck // it outlives the request
 	if err != nil {
 		WriteError(w, err)
 		return
@@ -34,7 +34,7 @@ func (r *Registry) postGrant(w http.ResponseWriter, req *http.Request) {
 	if !readBody(w, req, func(body io.Reader) error { return lease.Decode(body, &q) }) {
 		return
 	}
-	given, err := r.Grant(req.PathValue("id"), q)
+	given, err := r.Grant(req.PathValue("id"), q) //nolint:contextcheck // it outlives the request
 	if err != nil {
 		WriteError(w, err)
 		return
@@ -43,7 +43,7 @@ func (r *Registry) postGrant(w http.ResponseWriter, req *http.Request) {
 }
 
 func (r *Registry) deleteGrant(w http.ResponseWriter, req *http.Request) {
-	if err := r.Revoke(req.PathValue("id"), req.PathValue("grant")); err != nil {
+	if err := r.Revoke(req.PathValue("id"), req.PathValue("grant")); err != nil { //nolint:contextcheck // it outlives the request
 		WriteError(w, err)
 		return
 	}

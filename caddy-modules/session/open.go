@@ -201,7 +201,7 @@ func (s *session) start(ctx context.Context, o order) error {
 	if err != nil {
 		return err
 	}
-	s.serveNames(g)
+	s.serveNames(g) //nolint:contextcheck // queries are not the opening's
 	s.front.open(s, http, socks, s.transparent()...)
 	if ctx.Err() != nil {
 		return unavailable(context.Cause(ctx))

@@ -34,9 +34,9 @@ func dnsSockets(t *testing.T) (udp, tcp lease.Lent) {
 }
 
 // query asks a stub server and returns the answer's code and addresses.
-func query(t *testing.T, network string, at net.Addr, name string, qtype uint16) (rcode string, addrs []string) {
+func query(t *testing.T, network string, at net.Addr, name string) (rcode string, addrs []string) {
 	t.Helper()
-	reply, _, err := (&dns.Client{Net: network, Timeout: patience}).Exchange(new(dns.Msg).SetQuestion(name+".", qtype), at.String())
+	reply, _, err := (&dns.Client{Net: network, Timeout: patience}).Exchange(new(dns.Msg).SetQuestion(name+".", dns.TypeA), at.String())
 	if err != nil {
 		t.Fatalf("ask for %s over %s: %v", name, network, err)
 	}
@@ -76,10 +76,10 @@ func TestStubServer(t *testing.T) {
 		if network == "tcp" {
 			at = tcp.Listener.Addr()
 		}
-		if rcode, addrs := query(t, network, at, "a.example", dns.TypeA); rcode != "NOERROR" || len(addrs) != 1 || addrs[0] != "9.9.9.1" {
+		if rcode, addrs := query(t, network, at, "a.example"); rcode != "NOERROR" || len(addrs) != 1 || addrs[0] != "9.9.9.1" {
 			t.Errorf("%s: %s %v", network, rcode, addrs)
 		}
-		if rcode, addrs := query(t, network, at, "b.example", dns.TypeA); rcode != "NXDOMAIN" || addrs != nil {
+		if rcode, addrs := query(t, network, at, "b.example"); rcode != "NXDOMAIN" || addrs != nil {
 			t.Errorf("%s: %s %v for a name that no rule allows", network, rcode, addrs)
 		}
 	}
@@ -101,10 +101,10 @@ func TestStubServer(t *testing.T) {
 	next := guardedBy(t, r, conf, "a.example", "b.example")
 	r.Push(next)
 	r.Drop(first)
-	if rcode, addrs := query(t, "udp", udp.Packets.LocalAddr(), "b.example", dns.TypeA); rcode != "NOERROR" || len(addrs) != 1 {
+	if rcode, addrs := query(t, "udp", udp.Packets.LocalAddr(), "b.example"); rcode != "NOERROR" || len(addrs) != 1 {
 		t.Errorf("after a reload: %s %v", rcode, addrs)
 	}
-	if rcode, addrs := query(t, "udp", udp.Packets.LocalAddr(), "a.example", dns.TypeA); rcode != "NOERROR" || len(addrs) != 1 || addrs[0] != "9.9.9.1" {
+	if rcode, addrs := query(t, "udp", udp.Packets.LocalAddr(), "a.example"); rcode != "NOERROR" || len(addrs) != 1 || addrs[0] != "9.9.9.1" {
 		t.Errorf("after a reload: %s %v", rcode, addrs)
 	}
 	l.Close()
@@ -160,7 +160,7 @@ func TestStubModes(t *testing.T) {
 			}
 			switch c.want {
 			case lease.DNSFake:
-				_, addrs := query(t, "udp", udp.Packets.LocalAddr(), "a.example", dns.TypeA)
+				_, addrs := query(t, "udp", udp.Packets.LocalAddr(), "a.example")
 				if len(addrs) != 1 || !dnsguard.IsFake(netip.MustParseAddr(addrs[0])) || z.count("a.example") != 0 {
 					t.Fatalf("answered with %v", addrs)
 				}
@@ -199,11 +199,11 @@ func TestStubModes(t *testing.T) {
 				if !told.Load() {
 					t.Error("nobody was told")
 				}
-				if rcode, addrs := query(t, "udp", udp.Packets.LocalAddr(), "git.internal", dns.TypeA); len(addrs) != 1 {
+				if rcode, addrs := query(t, "udp", udp.Packets.LocalAddr(), "git.internal"); len(addrs) != 1 {
 					t.Errorf("the forge's door: %s %v", rcode, addrs)
 				}
 			case lease.DNSAnswer:
-				if _, addrs := query(t, "udp", udp.Packets.LocalAddr(), "a.example", dns.TypeA); len(addrs) != 1 || addrs[0] != "9.9.9.1" {
+				if _, addrs := query(t, "udp", udp.Packets.LocalAddr(), "a.example"); len(addrs) != 1 || addrs[0] != "9.9.9.1" {
 					t.Errorf("answered with %v", addrs)
 				}
 				// That address counts as the name, and no other does.
@@ -237,9 +237,9 @@ func TestStubRefusalsHaveTheProxiesCodes(t *testing.T) {
 	defer events.cancel()
 	defer time.AfterFunc(patience, events.cancel).Stop()
 	at := udp.Packets.LocalAddr()
-	query(t, "udp", at, "one.w.example", dns.TypeA)
+	query(t, "udp", at, "one.w.example")
 	for _, name := range []string{"two.w.example", "dns.google", "b.example"} {
-		query(t, "udp", at, name, dns.TypeA)
+		query(t, "udp", at, name)
 		code := ""
 		_ = events.each(nil, func(e lease.Event) error {
 			if e.Type == lease.EventDenied && e.Text("target") == name {

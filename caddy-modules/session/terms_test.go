@@ -15,8 +15,6 @@ import (
 	"postern/caddy-modules/session/lease"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 // What a patch refuses is cut, what it leaves goes on, and a PUT compares with what
 // holds now.
 func TestPatchCutsWhatItRefuses(t *testing.T) {
@@ -47,7 +45,7 @@ func TestPatchCutsWhatItRefuses(t *testing.T) {
 		t.Errorf("PUT of what held before: %d", status)
 	}
 	// Off and on again.
-	if _, err := r.Patch("a", Patch{NetworkEnabled: ptr(false)}); err != nil {
+	if _, err := r.Patch("a", Patch{NetworkEnabled: new(false)}); err != nil {
 		t.Fatal(err)
 	}
 	stays.cut(t)
@@ -59,7 +57,7 @@ func TestPatchCutsWhatItRefuses(t *testing.T) {
 	if off := connect(t, "tcp", info.HTTP, kept); off.reason != "network_off" {
 		t.Errorf("after a reload: %d %s", off.status, off.reason)
 	}
-	if _, err := r.Patch("a", Patch{NetworkEnabled: ptr(true)}); err != nil {
+	if _, err := r.Patch("a", Patch{NetworkEnabled: new(true)}); err != nil {
 		t.Fatal(err)
 	}
 	if on := connect(t, "tcp", info.HTTP, kept); on.status != http.StatusOK {
@@ -120,10 +118,10 @@ func TestPatchIsAtomic(t *testing.T) {
 	var wait sync.WaitGroup
 	wait.Go(func() {
 		for !stop.Load() {
-			if _, err := r.Patch("a", Patch{Policy: ptr("closed"), EgressAllowlist: ptr([]string{rule(target)})}); err != nil {
+			if _, err := r.Patch("a", Patch{Policy: new("closed"), EgressAllowlist: new([]string{rule(target)})}); err != nil {
 				t.Error(err)
 			}
-			if _, err := r.Patch("a", Patch{Policy: ptr("agent"), EgressAllowlist: ptr([]string{})}); err != nil {
+			if _, err := r.Patch("a", Patch{Policy: new("agent"), EgressAllowlist: new([]string{})}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -229,7 +227,7 @@ func TestGrantOpensNoDeny(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", target, tun.status, tun.reason, want)
 		}
 	}
-	if _, err := r.Patch("a", Patch{NetworkEnabled: ptr(false)}); err != nil {
+	if _, err := r.Patch("a", Patch{NetworkEnabled: new(false)}); err != nil {
 		t.Fatal(err)
 	}
 	if tun := connect(t, "tcp", info.HTTP, "9.9.9.9:443"); tun.reason != "network_off" {
@@ -335,7 +333,7 @@ func TestPrompt(t *testing.T) {
 	if !strings.Contains(text, fmt.Sprintf("and %d more.", 2002-shown)) {
 		t.Errorf("%d are shown:\n%s", shown, text[len(text)-600:])
 	}
-	if _, err := r.Patch("a", Patch{NetworkEnabled: ptr(false)}); err != nil {
+	if _, err := r.Patch("a", Patch{NetworkEnabled: new(false)}); err != nil {
 		t.Fatal(err)
 	}
 	e, _ := r.Policy("a")

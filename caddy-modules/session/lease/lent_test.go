@@ -185,7 +185,9 @@ func refused(t *testing.T, pair Pair, sockets []Socket, fds []int, code, say str
 	if err == nil {
 		req.Close()
 	}
-	<-sent
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
 	them.Close()
 	e, is := errors.AsType[*RefusedError](err)
 	if !is || e.Code != code || !strings.Contains(e.Message, say) {
