@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 
@@ -43,6 +44,7 @@ type DialError struct {
 	Late bool
 
 	decision policy.Decision // that allowed it
+	resolved []netip.Addr    // that were tried
 }
 
 func (e *DialError) Error() string { return fmt.Sprintf("%s %s: %v", e.Op, e.Target, e.Err) }

@@ -49,6 +49,10 @@ type route struct {
 	local    bool
 	tunnel   bool // nobody reads on to be told, so revoking it ends the client too
 	begun    time.Time
+	// What the trail says of how it was opened, and the number it goes by there.
+	id              uint64
+	resolved        []netip.Addr
+	lookup, connect time.Duration
 	// What the first bytes of a tunnel came to.
 	hello HelloVerdict
 	sni   string
@@ -118,6 +122,7 @@ func (f *flow) open(t policy.Target, proto Proto) (*route, error) {
 	go func() {
 		conn, opened, err := f.s.Gate.open(ctx, t, set, limit)
 		r.conn, r.addr, r.decision, r.release = conn, opened.Addr, opened.Decision, opened.Release
+		r.resolved, r.lookup, r.connect = opened.Resolved, opened.Lookup, opened.Connect
 		done <- err
 	}()
 	if err := <-done; err != nil {

@@ -62,6 +62,9 @@ type Opened struct {
 	Addr netip.AddrPort
 	// Decision allowed that address.
 	Decision policy.Decision
+	// Resolved are the addresses of the name, none of a target that is an address;
+	// no more than a Record keeps.
+	Resolved []netip.Addr
 	// Lookup and Connect say where the time went.
 	Lookup, Connect time.Duration
 	// Release ends what Held began. It is nil when there is nothing to end, and
@@ -105,6 +108,9 @@ func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit
 	looked := time.Now()
 	conn, addr, err := g.connect(ctx, t, addrs)
 	if err != nil {
+		if dial, ok := errors.AsType[*DialError](err); ok {
+			dial.resolved = shownAddrs(t, addrs)
+		}
 		return nil, Opened{}, err
 	}
 	release, err := g.hold(t, addr)
@@ -115,6 +121,7 @@ func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit
 	return conn, Opened{
 		Addr:     netip.AddrPortFrom(addr, t.Port()),
 		Decision: d,
+		Resolved: shownAddrs(t, addrs),
 		Lookup:   looked.Sub(start),
 		Connect:  time.Since(looked),
 		Release:  release,

@@ -48,7 +48,10 @@ const (
 // Record is one entry of the audit trail. The target in it is what was judged,
 // never a header of the client.
 type Record struct {
-	Time   time.Time
+	Time time.Time
+	// Conn is the same in a decision and in the close that belongs to it, and in no
+	// other record of this process.
+	Conn   uint64
 	Kind   Kind
 	Proto  Proto
 	Target policy.Target
@@ -65,6 +68,15 @@ type Record struct {
 	// Addr is where the connection went, invalid when nothing was opened. It
 	// is invalid as well for a target that is answered in process.
 	Addr netip.AddrPort
+	// Resolved are the addresses of a name, each of which was allowed: none of a
+	// target that is an address itself, and at most maxResolved.
+	Resolved []netip.Addr
+	// Lookup and Connect say how long it took to open the connection, zero for a
+	// request on one that was open.
+	Lookup, Connect time.Duration
+	// Failed is why a target that is allowed was not reached, as in the header
+	// Postern-Reason; "" when it was. There is no close then.
+	Failed string
 	// AskedFor is the made-up address by which the client named the target,
 	// invalid when it used the target's own name.
 	AskedFor netip.Addr
@@ -82,6 +94,9 @@ type Record struct {
 	// Client is the remote address of the client connection.
 	Client string
 }
+
+// maxResolved bounds the addresses that a record keeps.
+const maxResolved = 16
 
 // Allowed is the whole judgement in one word.
 func (r *Record) Allowed() bool { return r.Decision.Allowed }

@@ -3,6 +3,9 @@ package proxy
 import (
 	"errors"
 	"log/slog"
+	"net/netip"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"postern/caddy-modules/policy"
@@ -20,12 +23,18 @@ func (f *flow) clientName() string {
 	return f.name
 }
 
+// serial numbers what is judged, over all servers of the process.
+var serial atomic.Uint64
+
 // record hands a record to whoever asked for records.
 func (f *flow) record(r Record) {
 	if f.s.Gate.Record == nil {
 		return
 	}
 	r.Time = time.Now()
+	if r.Conn == 0 {
+		r.Conn = serial.Add(1)
+	}
 	r.Client = f.clientName()
 	r.AskedFor = f.asked
 	f.s.Gate.Record(r)
@@ -36,9 +45,11 @@ func (f *flow) recordDecision(r *route, proto Proto) {
 	if f.s.Gate.Record == nil {
 		return
 	}
+	r.id = serial.Add(1)
 	f.record(Record{
-		Kind: KindDecision, Proto: proto, Target: r.target, Decision: r.decision,
+		Kind: KindDecision, Conn: r.id, Proto: proto, Target: r.target, Decision: r.decision,
 		Addr: r.addr, SNI: r.sni, Hello: r.hello, Local: r.local,
+		Resolved: r.resolved, Lookup: r.lookup, Connect: r.connect,
 	})
 }
 
@@ -63,10 +74,12 @@ func (f *flow) recordClose(r *route, proto Proto, begun time.Time, up, down int6
 	}
 	f.mu.Unlock()
 	f.record(Record{
-		Kind: KindClose, Proto: proto, Target: r.target, Decision: decision,
+		Kind: KindClose, Conn: r.id, Proto: proto, Target: r.target, Decision: decision,
 		Addr: r.addr, SNI: r.sni, Hello: r.hello, Local: r.local,
+		Resolved: r.resolved, Lookup: r.lookup, Connect: r.connect,
 		BytesUp: up, BytesDown: down, Duration: time.Since(begun), Cause: cause,
 	})
+	r.lookup, r.connect = 0, 0 // the next request finds it open
 }
 
 // failed counts and records why a target was not opened, and gives the answer
@@ -84,7 +97,7 @@ func (f *flow) failed(proto Proto, t policy.Target, err error) reply {
 	}
 	// The policy allowed it, and the trail says so; why nothing came of it is
 	// the network's business and in the log.
-	r := Record{Kind: KindDecision, Proto: proto, Target: t, Decision: dial.decision, Local: f.local(t) != nil}
+	r := Record{Kind: KindDecision, Proto: proto, Target: t, Decision: dial.decision, Local: f.local(t) != nil, Resolved: dial.resolved, Failed: dial.code()}
 	switch {
 	case r.Local:
 		r.Decision = localDecision
@@ -94,4 +107,15 @@ func (f *flow) failed(proto Proto, t policy.Target, err error) reply {
 	f.record(r)
 	f.s.log.Info("upstream not reached", slog.String("target", t.String()), slog.String("reason", dial.code()), slog.String("error", printable(dial.Error())))
 	return failedReply(dial)
+}
+
+// shownAddrs are the addresses that the trail has of an answer.
+func shownAddrs(t policy.Target, addrs []netip.Addr) []netip.Addr {
+	if t.Host().Name() == "" {
+		return nil
+	}
+	if len(addrs) > maxResolved {
+		return slices.Clone(addrs[:maxResolved]) // and let go of the others
+	}
+	return addrs
 }
