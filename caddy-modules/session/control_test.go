@@ -391,7 +391,7 @@ func TestLogsHoldNoToken(t *testing.T) {
 	if strings.Contains(text, "secret") {
 		t.Errorf("a token is in the log:\n%s", text)
 	}
-	for _, want := range []string{`"msg":"session opened"`, `"msg":"denied"`, `"msg":"session closed"`, `"msg":"lease refused"`, `"generation":"1"`, `"session":"b"`} {
+	for _, want := range []string{`"msg":"session opened"`, `"msg":"decision"`, `"msg":"close"`, `"msg":"session closed"`, `"msg":"lease refused"`, `"generation":"1"`, `"session":"b"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the log has no %s:\n%s", want, text)
 		}

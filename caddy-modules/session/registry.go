@@ -12,7 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"postern/caddy-modules/proxy"
 	"postern/caddy-modules/session/lease"
+	"postern/dnsguard"
 )
 
 // Info describes a session. It holds no secrets.
@@ -30,6 +32,13 @@ type Options struct {
 
 	// Log takes what happens while no generation governs.
 	Log *slog.Logger
+
+	// Observe is told each decision and each close of a proxy, and ObserveName each
+	// name that was judged, on the path of a connection and from many goroutines: they
+	// must not block, nor keep what they are given. They count; what is written down
+	// is the trail's business. nil tells nobody.
+	Observe     func(*proxy.Record)
+	ObserveName func(*dnsguard.Record)
 }
 
 // Registry holds the sessions of this process. Make one with New; its methods
@@ -43,6 +52,7 @@ type Registry struct {
 	own     *own
 	ports   *ports
 	hub     *hub
+	audit   *audit
 	routes  routes
 
 	// credentials says who a peer is; lease.PeerOf except in tests.
@@ -80,9 +90,11 @@ func New(o Options) *Registry {
 		sessions:    map[string]*session{},
 	}
 	r.log = LiveLog(r.handler)
+	r.audit = newAudit(r.handler, auditQueue)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.emits = r.hub.subscribe("", emitQueue)
 	r.tasks.Go(r.emit)
+	go r.audit.run()
 	return r
 }
 
@@ -286,6 +298,7 @@ func (r *Registry) Destruct() error {
 		ending.Go(func() { s.end(endClosing) })
 	}
 	ending.Wait()
+	r.audit.close()
 	// Only now do the streams end: they have shown how the sessions did.
 	r.hub.close()
 	r.cancel()

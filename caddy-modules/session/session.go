@@ -113,28 +113,14 @@ func (s *session) pushAt(t policy.Target) (string, bool) {
 
 // record takes the proxies' audit records.
 func (s *session) record(rec proxy.Record) {
-	if rec.Kind == proxy.KindDecision {
-		if rec.Allowed() {
-			s.log.LogAttrs(s.ctx, slog.LevelDebug, "allowed",
-				slog.String("target", rec.Target.String()),
-				slog.String("proto", string(rec.Proto)),
-				slog.String("rule", rec.Decision.Rule),
-				slog.String("source", rec.Decision.Source))
-			return
-		}
-		s.deny(&rec)
-		return
+	if rec.Kind == proxy.KindDecision && !rec.Allowed() || rec.Cause == proxy.CauseRevoked {
+		s.deny(&rec) // also what was allowed once and is refused now: news for the run
 	}
-	if rec.Cause == proxy.CauseRevoked {
-		s.deny(&rec) // what was allowed once is refused now: news for the run
+	r := s.registry
+	if r.options.Observe != nil {
+		r.options.Observe(&rec)
 	}
-	s.log.LogAttrs(s.ctx, slog.LevelInfo, "closed",
-		slog.String("target", rec.Target.String()),
-		slog.String("proto", string(rec.Proto)),
-		slog.String("cause", string(rec.Cause)),
-		slog.Int64("bytes_up", rec.BytesUp),
-		slog.Int64("bytes_down", rec.BytesDown),
-		slog.Duration("duration", rec.Duration))
+	r.audit.offer(&entry{session: s, policy: s.view.Load().policy, rec: &rec})
 }
 
 // deny counts a refusal and has it reported.
@@ -163,16 +149,9 @@ func (s *session) deny(rec *proxy.Record) {
 	})
 }
 
-// report publishes refusals, and logs them at the same measured pace.
+// report publishes refusals. Each has a line in the trail besides.
 func (s *session) report(fields map[string]any) {
 	s.registry.Publish(lease.Event{Type: lease.EventDenied, Session: s.spec.ID, Fields: fields})
-	attrs := make([]slog.Attr, 0, len(fields))
-	for _, name := range []string{"target", "proto", "code", "reason", "rule", "source", "count"} {
-		if v, there := fields[name]; there && v != "" {
-			attrs = append(attrs, slog.Any(name, v))
-		}
-	}
-	s.log.LogAttrs(s.ctx, slog.LevelWarn, "denied", attrs...)
 }
 
 // tellRefusing publishes that a session began to refuse everything, or ceased to.

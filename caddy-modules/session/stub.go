@@ -159,6 +159,9 @@ func (s *session) served() string {
 // what a proxy refuses is, and is no more of a violation: programs ask for names that
 // nothing depends on. The proxies' own lookups end in a refusal of theirs.
 func (r *Registry) Judged(rec dnsguard.Record) {
+	if r.options.ObserveName != nil {
+		r.options.ObserveName(&rec)
+	}
 	if rec.Verdict != dnsguard.Deny || rec.Proto != dnsguard.UDP && rec.Proto != dnsguard.TCP {
 		return
 	}
@@ -169,6 +172,7 @@ func (r *Registry) Judged(rec dnsguard.Record) {
 	if s == nil {
 		return
 	}
+	r.audit.offer(&entry{session: s, policy: s.view.Load().policy, name: &rec})
 	s.denied.Add(1)
 	code := refusalCode(rec.Reason)
 	s.denials.add(rec.Name, code, func() map[string]any {
