@@ -148,8 +148,12 @@ func (l alwaysList) add(t policy.Target, note approval) (bool, error) {
 func alwaysRule(t policy.Target) (string, error) {
 	line := fmt.Sprintf("%s %d", t.Host(), t.Port())
 	rule, err := policy.ParseRule(line, policy.Origin{File: "always_list"})
+	var set *policy.Set
 	if err == nil {
-		err = refuseDead([]policy.Rule{rule})
+		set, err = policy.Compile(policy.Lists{Allow: []policy.Rule{rule}}, nil)
+	}
+	if err == nil {
+		err = refuseDead(set)
 	}
 	if err != nil {
 		return "", fmt.Errorf("write rule %q: %w", line, err)

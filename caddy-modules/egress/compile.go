@@ -85,6 +85,7 @@ func (pol *Policy) compile(name string, always []policy.Rule, own policy.OwnFunc
 	if err != nil {
 		return nil, err
 	}
+	lists.Allow = append(lists.Allow, allow...)
 	if lists.Ask, err = compileRules(pol.Ask, "policies."+name+".ask"); err != nil {
 		return nil, err
 	}
@@ -92,22 +93,18 @@ func (pol *Policy) compile(name string, always []policy.Rule, own policy.OwnFunc
 		return nil, err
 	}
 	if files {
-		listed, err := readLists(pol.AllowFiles, true)
-		if err != nil {
+		if lists.AllowLists, err = readLists(pol.AllowFiles, true); err != nil {
 			return nil, fmt.Errorf("compile policy %s: %w", name, err)
 		}
-		allow = append(allow, listed...)
-		if listed, err = readLists(pol.DenyFiles, false); err != nil {
+		if lists.DenyLists, err = readLists(pol.DenyFiles, false); err != nil {
 			return nil, fmt.Errorf("compile policy %s: %w", name, err)
 		}
-		lists.Deny = append(lists.Deny, listed...)
 	}
-	if err := refuseDead(allow, lists.Ask); err != nil {
-		return nil, fmt.Errorf("compile policy %s: %w", name, err)
-	}
-	lists.Allow = append(lists.Allow, allow...)
 	set, err := policy.Compile(lists, own)
 	if err != nil {
+		return nil, fmt.Errorf("compile policy %s: %w", name, err)
+	}
+	if err := refuseDead(set); err != nil {
 		return nil, fmt.Errorf("compile policy %s: %w", name, err)
 	}
 	enforce, err := parseEnforce(pol.Enforce)
@@ -123,14 +120,11 @@ func (pol *Policy) compile(name string, always []policy.Rule, own policy.OwnFunc
 // refuseDead finds rules that can open nothing by themselves: a metadata service,
 // localhost without the flag private. One that a deny list closes is no mistake,
 // since that is how a host is taken out of an imported list.
-func refuseDead(lists ...[]policy.Rule) error {
+func refuseDead(set *policy.Set) error {
+	const most = 10
 	var errs []error
-	for _, rules := range lists {
-		set, err := policy.Compile(policy.Lists{Allow: rules}, nil)
-		if err != nil {
-			return err
-		}
-		for _, d := range set.Dead() {
+	for _, d := range set.Dead() {
+		if d.Always && len(errs) < most {
 			errs = append(errs, errors.New(d.Reason))
 		}
 	}

@@ -11,28 +11,19 @@ import (
 // readLists reads list files. One without a rule is an error unless empty says
 // otherwise: a list that allows may wait for its first line, while a list that
 // denies and is empty is one that was lost.
-func readLists(paths []string, empty bool) ([]policy.Rule, error) {
-	var rules []policy.Rule
+func readLists(paths []string, empty bool) ([]*policy.List, error) {
+	lists := make([]*policy.List, 0, len(paths))
 	for _, path := range paths {
-		list, err := readList(path)
+		list, err := policy.LoadList(path, shortened(path))
 		if err != nil {
 			return nil, err
 		}
-		if len(list) == 0 && !empty {
+		if !empty && list.Empty() {
 			return nil, fmt.Errorf("%s has no rule in it; remove it, or its list", shortened(path))
 		}
-		rules = append(rules, list...)
+		lists = append(lists, list)
 	}
-	return rules, nil
-}
-
-func readList(path string) ([]policy.Rule, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read list: %w", err)
-	}
-	defer f.Close()
-	return policy.ParseList(f, shortened(path))
+	return lists, nil
 }
 
 // shortened gives a file below the working directory, where the Caddyfile mostly is,

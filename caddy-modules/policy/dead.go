@@ -8,11 +8,14 @@ type Dead struct {
 	// By is the rule that closes all that Rule would open; the zero Rule's text
 	// "" when it is the kind of address that closes it.
 	By string
+	// Always says that no list of this configuration closes it but the kind of its
+	// address, its name or a built-in rule.
+	Always bool
 	// Reason is one line of printable ASCII for whoever wrote the rule.
 	Reason string
 }
 
-// Dead lists the allowing rules that a denying rule or the kind of their address
+// Dead lists the rules that allow or ask and that a denying rule or the kind of their address
 // makes useless: metadata endpoints, hosts on the deny list, 0.0.0.0, localhost
 // without the flag private. Whoever loads a configuration should refuse them with
 // the file and line in the reason; a session may bring them, and is refused when
@@ -22,27 +25,37 @@ func (s *Set) Dead() []Dead {
 		return nil
 	}
 	var dead []Dead
-	for _, rules := range [][]Rule{s.lists.Allow, s.added} {
+	note := func(r *Rule) {
+		if d, ok := s.dead(r); ok {
+			dead = append(dead, d)
+		}
+	}
+	for _, rules := range [][]Rule{s.lists.Allow, s.lists.Ask, s.added} {
 		for i := range rules {
-			if d, ok := s.dead(&rules[i]); ok {
-				dead = append(dead, d)
-			}
+			note(&rules[i])
+		}
+	}
+	for i := s.listed[0].begin; i < s.listed[0].end; i++ {
+		if r, err := s.base.entries[i].rule(); err == nil {
+			note(&r)
 		}
 	}
 	return dead
 }
 
 func (s *Set) dead(r *Rule) (Dead, bool) {
-	from := r.Origin.String() + ": the rule " + strconv.Quote(r.text) + " can open nothing: "
-	d := Dead{Rule: *r}
+	from := func() string {
+		return r.Origin.String() + ": the rule " + strconv.Quote(r.text) + " can open nothing: "
+	}
+	d := Dead{Rule: *r, Always: true}
 	if r.shape == shapeAddr {
 		if class := classOf(r.prefix); class != Invalid && class.never() && class != Metadata && class != LinkLocal {
-			d.Reason = from + "it is " + class.Sentence()
+			d.Reason = from() + "it is " + class.Sentence()
 			return d, true
 		}
 	}
 	if r.shape == shapeExact && thisMachine(r.name) && !r.private {
-		d.Reason = from + "the name means this machine, which needs the flag private"
+		d.Reason = from() + "the name means this machine, which needs the flag private"
 		return d, true
 	}
 	var by *entry
@@ -52,8 +65,8 @@ func (s *Set) dead(r *Rule) (Dead, bool) {
 			return Dead{}, false
 		}
 	}
-	d.By = by.text
-	d.Reason = from + "the rule " + strconv.Quote(by.text) + " (" + by.source + ") denies it"
+	d.By, d.Always = by.text, *by.file == builtinOrigin.File
+	d.Reason = from() + "the rule " + strconv.Quote(by.text) + " (" + by.from() + ") denies it"
 	return d, true
 }
 

@@ -122,7 +122,7 @@ func (d *Decision) from(m *match) {
 }
 
 func (d *Decision) by(c Code, e *entry) {
-	d.Code, d.Rule, d.Source = c, e.text, e.source
+	d.Code, d.Rule, d.Source = c, e.text, e.from()
 }
 
 // refuse takes a permission back; the rule that gave it stays named.

@@ -245,7 +245,7 @@ func (d Decision) missing() string {
 		add += " private"
 	}
 	if d.near != nil {
-		return " is refused: the rule \"" + d.near.text + "\" (" + d.near.source + ") covers what is below " + host + ", not " + host + " itself; add the rule \"" + add + "\" to the allow list"
+		return " is refused: the rule \"" + d.near.text + "\" (" + d.near.from() + ") covers what is below " + host + ", not " + host + " itself; add the rule \"" + add + "\" to the allow list"
 	}
 	why := " is refused: no rule allows it; add the rule \"" + add + "\" to the policy's allow list or the session's egressAllowlist"
 	if thisMachine(d.target.host.name) || d.target.host.addr.IsLoopback() {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -69,6 +70,9 @@ func FuzzParseRule(f *testing.F) {
 	f.Add("::ffff:10.0.0.0/104", "::ffff:10.1.2.3")
 	f.Fuzz(func(t *testing.T, line, text string) {
 		r, err := ParseRule(line, Origin{File: "fuzz", Line: 1})
+		if quick, ok := quickRule(line, Origin{File: "fuzz", Line: 1}); ok && (err != nil || !reflect.DeepEqual(quick, r)) {
+			t.Fatalf("%q is %+v read quickly, and %+v, %v", line, quick, r, err)
+		}
 		if err != nil {
 			if r.String() != "" || err.Error() != printable(err.Error()) {
 				t.Fatalf("%q: %q, %q", line, r, err)

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 )
 
 // kind is the list a rule stands in, in the order of the verdict.
@@ -45,10 +46,25 @@ func portsOf(r *Rule, k kind) []uint16 {
 	}
 }
 
-// entry is what decisions keep of a rule: its texts, made once.
+// entry is what decisions keep of a rule. Its source is written at the first decision
+// that names it: most rules of a long list are never named.
 type entry struct {
 	text   string
-	source string
+	source atomic.Pointer[string]
+	file   *string // shared by the rules of a file
+	line   int32
+}
+
+func (e *entry) origin() Origin { return Origin{File: *e.file, Line: int(e.line)} }
+
+// from is the text of the origin.
+func (e *entry) from() string {
+	if s := e.source.Load(); s != nil {
+		return *s
+	}
+	s := e.origin().String()
+	e.source.Store(&s)
+	return s
 }
 
 // grant is one port of one pattern in one list, from whichever rules name it. It is
@@ -128,19 +144,6 @@ func compareGrants(a, b grant) int { return cmp.Compare(a.order(), b.order()) }
 // fewGrants are scanned in order; above that a binary search keeps the decision
 // quick.
 const fewGrants = 8
-
-// addGrant folds one grant in. Rules for the same pattern and port add up: a flag
-// holds when one of them has it, and the rule that brought the last flag is named.
-func addGrant(to []grant, g grant) []grant {
-	i, found := slices.BinarySearchFunc(to, g, compareGrants)
-	if !found {
-		return slices.Insert(to, i, g)
-	}
-	if both := to[i].flags | g.flags; both != to[i].flags {
-		to[i].flags, to[i].rule = both, g.rule
-	}
-	return to
-}
 
 // part gives the grants of one shape in one list.
 func part(gs []grant, shape flags, k kind) []grant {

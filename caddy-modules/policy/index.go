@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -88,29 +89,39 @@ func (x *index) family(a netip.Addr) *prefixTable[addrRules] {
 // builder makes an index.
 type builder struct {
 	index
-	at       map[string]int                // name to index of its node
-	nodes    []node                        // in order of first use
 	prefixes [2]map[netip.Prefix]addrRules // IPv4, IPv6
+	from     *string                       // the file of the rule before
 }
 
+// newBuilder takes the number of rules that will be added at most.
 func newBuilder(rules int) *builder {
 	return &builder{
-		index:    index{entries: make([]entry, 0, rules)},
-		at:       make(map[string]int, rules),
-		nodes:    make([]node, 0, rules),
+		index:    index{entries: make([]entry, 0, rules), names: newNameTable(rules)},
 		prefixes: [2]map[netip.Prefix]addrRules{{}, {}},
 	}
 }
 
-func (b *builder) add(r *Rule, k kind) {
-	g := grant{kind: k, flags: flagsOf(r, k), rule: uint32(len(b.entries))} //nolint:gosec // lists are far shorter than 2^32 rules
-	b.entries = append(b.entries, entry{text: r.text, source: r.Origin.String()})
-	for _, g.port = range portsOf(r, k) {
-		b.grant(r, g)
+// add takes a rule in. news says that it is not one that said the same before, in the
+// same words and the same list.
+func (b *builder) add(r *Rule, k kind) (news bool) {
+	if b.from == nil || *b.from != r.Origin.File {
+		file := r.Origin.File
+		b.from = &file
 	}
+	g := grant{kind: k, flags: flagsOf(r, k), rule: uint32(len(b.entries))}                      //nolint:gosec // lists are far shorter than 2^32 rules
+	b.entries = append(b.entries, entry{text: r.text, file: b.from, line: int32(r.Origin.Line)}) //nolint:gosec // nor do files have more lines
+	for _, g.port = range portsOf(r, k) {
+		if b.grant(r, g) {
+			news = true
+		}
+	}
+	return news
 }
 
-func (b *builder) grant(r *Rule, g grant) {
+// forget takes back the entry of the rule that was added last and brought nothing.
+func (b *builder) forget() { b.entries = b.entries[:len(b.entries)-1] }
+
+func (b *builder) grant(r *Rule, g grant) (news bool) {
 	if r.shape == shapeAddr {
 		family := b.prefixes[0]
 		if !r.prefix.Addr().Is4() {
@@ -120,17 +131,11 @@ func (b *builder) grant(r *Rule, g grant) {
 		if !ok {
 			rules.class = classOf(r.prefix)
 		}
-		rules.grants = addGrant(rules.grants, g)
+		rules.grants, news = b.addGrant(rules.grants, g)
 		family[r.prefix] = rules
-		return
+		return news
 	}
-	i, ok := b.at[r.name]
-	if !ok {
-		i = len(b.nodes)
-		b.at[r.name] = i
-		b.nodes = append(b.nodes, node{name: r.name})
-	}
-	n := &b.nodes[i]
+	n := b.names.put(r.name)
 	if r.shape != shapeExact {
 		depth := strings.Count(r.name, ".") + 1
 		b.depths[depth>>6] |= 1 << (depth & 63)
@@ -140,14 +145,29 @@ func (b *builder) grant(r *Rule, g grant) {
 		if o.middle == nil {
 			o.middle = make(map[string][]grant)
 		}
-		o.middle[r.head] = addGrant(o.middle[r.head], g)
-		return
+		o.middle[r.head], news = b.addGrant(o.middle[r.head], g)
+		return news
 	}
-	n.setGrants(addGrant(n.grants(), g))
+	gs, news := b.addGrant(n.grants(), g)
+	n.setGrants(gs)
+	return news
+}
+
+// addGrant folds one grant in. Rules for the same pattern and port add up: a flag
+// holds when one of them has it, and the rule that brought the last flag is named.
+func (b *builder) addGrant(to []grant, g grant) (gs []grant, news bool) {
+	i, found := slices.BinarySearchFunc(to, g, compareGrants)
+	if !found {
+		return slices.Insert(to, i, g), true
+	}
+	if both := to[i].flags | g.flags; both != to[i].flags {
+		to[i].flags, to[i].rule = both, g.rule
+		return to, true
+	}
+	return to, b.entries[to[i].rule].text != b.entries[g.rule].text
 }
 
 func (b *builder) build() *index {
-	b.names = newNameTable(b.nodes)
 	b.v4 = newPrefixTable(b.prefixes[0])
 	b.v6 = newPrefixTable(b.prefixes[1])
 	return &b.index

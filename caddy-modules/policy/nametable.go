@@ -65,21 +65,31 @@ func (n *node) others() *more {
 	return n.more
 }
 
-func newNameTable(nodes []node) nameTable {
+// newNameTable makes an empty table for so many names, which it takes without growing.
+func newNameTable(names int) nameTable {
 	size := 8
-	for size < 2*len(nodes) {
+	for size < 2*names {
 		size *= 2
 	}
-	t := nameTable{seed: maphash.MakeSeed(), slots: make([]uint64, size), nodes: nodes}
-	for i := range nodes {
-		h := maphash.String(t.seed, nodes[i].name)
-		at := h & uint64(size-1) //nolint:gosec // size is positive
-		for t.slots[at] != 0 {
-			at = (at + 1) & uint64(size-1) //nolint:gosec // size is positive
+	return nameTable{seed: maphash.MakeSeed(), slots: make([]uint64, size), nodes: make([]node, 0, names)}
+}
+
+// put gives the node of a name, a new one where there is none. It is valid until the
+// next put.
+func (t *nameTable) put(name string) *node {
+	h := maphash.String(t.seed, name)
+	last := uint64(len(t.slots)) - 1
+	at := h & last
+	for ; t.slots[at] != 0; at = (at + 1) & last {
+		if slot := t.slots[at]; slot>>32 == h>>32 {
+			if n := &t.nodes[slot&0xffffffff-1]; n.name == name {
+				return n
+			}
 		}
-		t.slots[at] = h&^0xffffffff | uint64(i+1)
 	}
-	return t
+	t.nodes = append(t.nodes, node{name: name})
+	t.slots[at] = h&^0xffffffff | uint64(len(t.nodes))
+	return &t.nodes[len(t.nodes)-1]
 }
 
 // find gives the node of a name, nil for none.

@@ -20,11 +20,16 @@ type Lists struct {
 	// Ask is what an approver may open, one target at a time. It loses to the two
 	// denying lists, and what Allow opens is not asked about.
 	Ask []Rule
+	// AllowLists and DenyLists are list files, in addition to Allow and Deny.
+	AllowLists, DenyLists []*List
 	// AskAny asks about everything that no rule denies or allows, except for this
 	// machine and for addresses that are not public: those need a rule that names
 	// them.
 	AskAny bool
 }
+
+// run is a part of the entries of an index.
+type run struct{ begin, end int }
 
 // OwnFunc says that an address is one of the appliance's own listeners: the admin
 // endpoint, proxies of sessions, sockets of the git gateway. It is asked with a
@@ -37,6 +42,7 @@ type Set struct {
 	base   *index
 	extra  *index // what Extend added, nil for nothing
 	lists  Lists  // base rules, duplicates folded
+	listed [2]run // rules of AllowLists and of DenyLists
 	report bool   // refusals by the lists are told and not made
 	added  []Rule // rules of extra
 	own    OwnFunc
@@ -55,7 +61,7 @@ func Compile(l Lists, own OwnFunc) (*Set, error) {
 	s := &Set{own: own}
 	s.lists.AskAny = l.AskAny
 	builtin := builtins()
-	b := newBuilder(len(builtin) + len(l.AlwaysDeny) + len(l.Deny) + len(l.Allow) + len(l.Ask))
+	b := newBuilder(len(builtin) + len(l.AlwaysDeny) + len(l.Deny) + len(l.Allow) + len(l.Ask) + lines(l.AllowLists) + lines(l.DenyLists))
 	for i := range builtin {
 		b.add(&builtin[i], alwaysDeny)
 	}
@@ -78,6 +84,18 @@ func Compile(l Lists, own OwnFunc) (*Set, error) {
 		}
 		*list.to = rules
 	}
+	for i, list := range []struct {
+		kind kind
+		from []*List
+	}{{allow, l.AllowLists}, {deny, l.DenyLists}} {
+		s.listed[i].begin = len(b.entries)
+		for _, file := range list.from {
+			if err := b.addList(file, list.kind); err != nil {
+				return nil, err
+			}
+		}
+		s.listed[i].end = len(b.entries)
+	}
 	s.base = b.build()
 	return s, nil
 }
@@ -87,15 +105,8 @@ func fold(rules []Rule, k kind) ([]Rule, error) {
 	seen := make(map[string]struct{}, len(rules))
 	out := make([]Rule, 0, len(rules))
 	for _, r := range rules {
-		if r.shape == shapeNone {
-			return nil, errors.New("compile policy: a rule is empty: only ParseRule makes rules")
-		}
-		if k != allow && (r.private || r.tcp) {
-			what := "denies"
-			if k == ask {
-				what = "asks"
-			}
-			return nil, fmt.Errorf("%s: compile policy: rule %q %s: the flags private and tcp belong to rules that allow", r.Origin, r.text, what)
+		if err := checkKind(&r, k); err != nil {
+			return nil, err
 		}
 		if _, ok := seen[r.text]; ok {
 			continue
@@ -104,6 +115,21 @@ func fold(rules []Rule, k kind) ([]Rule, error) {
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// checkKind refuses what cannot stand in a list.
+func checkKind(r *Rule, k kind) error {
+	if r.shape == shapeNone {
+		return errors.New("compile policy: a rule is empty: only ParseRule makes rules")
+	}
+	if k != allow && (r.private || r.tcp) {
+		what := "denies"
+		if k == ask {
+			what = "asks"
+		}
+		return fmt.Errorf("%s: compile policy: rule %q %s: the flags private and tcp belong to rules that allow", r.Origin, r.text, what)
+	}
+	return nil
 }
 
 // Closed is a Set that refuses everything with PolicyGone and the given reason,
@@ -175,16 +201,35 @@ func (s *Set) Extend(rules []Rule) (*Set, error) {
 }
 
 // Lists gives the rules in force, duplicates folded, the built-in ones left out
-// and the added ones at the end of Allow. The slices are the caller's.
+// those of list files among Allow and Deny, and the added ones at the end of Allow. The
+// slices are the caller's.
 func (s *Set) Lists() Lists {
 	if s == nil || s.closed != 0 {
 		return Lists{}
 	}
 	return Lists{
 		AlwaysDeny: slices.Clone(s.lists.AlwaysDeny),
-		Deny:       slices.Clone(s.lists.Deny),
-		Allow:      slices.Concat(s.lists.Allow, s.added),
+		Deny:       slices.Concat(s.lists.Deny, s.rulesOf(s.listed[1])),
+		Allow:      slices.Concat(s.lists.Allow, s.rulesOf(s.listed[0]), s.added),
 		Ask:        slices.Clone(s.lists.Ask),
 		AskAny:     s.lists.AskAny,
 	}
+}
+
+// rulesOf reads the rules of list files once more: their entries are all that is kept.
+func (s *Set) rulesOf(part run) []Rule {
+	rules := make([]Rule, 0, part.end-part.begin)
+	for i := part.begin; i < part.end; i++ {
+		if r, err := s.base.entries[i].rule(); err == nil { // a canonical text has no other outcome
+			rules = append(rules, r)
+		}
+	}
+	return rules
+}
+
+func (e *entry) rule() (Rule, error) {
+	if r, ok := quickRule(e.text, e.origin()); ok {
+		return r, nil
+	}
+	return ParseRule(e.text, e.origin())
 }

@@ -324,7 +324,9 @@ func TestDeepNames(t *testing.T) {
 
 // Two names with one hash are two names.
 func TestNameTableCollision(t *testing.T) {
-	table := newNameTable([]node{{name: "a.example"}, {name: "b.example"}})
+	table := newNameTable(2)
+	table.put("a.example")
+	table.put("b.example")
 	if n := table.find("a.example"); n == nil || n.name != "a.example" {
 		t.Fatalf("got %v", n)
 	}
