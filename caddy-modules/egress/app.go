@@ -260,7 +260,8 @@ func (app *App) generation() (*session.Generation, error) {
 }
 
 // tellDead logs the rules that a deny list closes. They are no mistake, since
-// that is how a host is taken out of an imported list, and still worth knowing.
+// that is how a host is taken out of an imported list, and still worth knowing. So are
+// those that others cover and those that stand twice.
 func (app *App) tellDead(policies map[string]*policy.Set) {
 	const most = 10
 	for _, name := range slices.Sorted(maps.Keys(policies)) {
@@ -269,6 +270,9 @@ func (app *App) tellDead(policies map[string]*policy.Set) {
 				break
 			}
 			app.log.LogAttrs(app.ctx, slog.LevelInfo, "rule opens nothing", slog.String("policy", name), slog.String("reason", d.Reason))
+		}
+		for _, d := range policies[name].Shadowed(most) {
+			app.log.LogAttrs(app.ctx, slog.LevelInfo, "rule opens nothing more", slog.String("policy", name), slog.String("reason", d.Reason))
 		}
 	}
 }

@@ -91,6 +91,7 @@ type builder struct {
 	index
 	prefixes [2]map[netip.Prefix]addrRules // IPv4, IPv6
 	from     *string                       // the file of the rule before
+	same     uint32                        // the entry that said what a rule without news says
 }
 
 // newBuilder takes the number of rules that will be added at most.
@@ -164,6 +165,7 @@ func (b *builder) addGrant(to []grant, g grant) (gs []grant, news bool) {
 		to[i].flags, to[i].rule = both, g.rule
 		return to, true
 	}
+	b.same = to[i].rule
 	return to, b.entries[to[i].rule].text != b.entries[g.rule].text
 }
 

@@ -103,14 +103,16 @@ func content(line string, first bool) string {
 	return strings.Trim(line, " \t")
 }
 
-// addList takes the rules of a list in. Repetitions of a rule count once.
-func (b *builder) addList(l *List, k kind) error {
+// addList takes the rules of a list in. Repetitions of a rule count once, and are
+// told of.
+func (b *builder) addList(l *List, k kind, tell func(*Rule, Origin)) error {
 	return l.each(func(r *Rule) error {
 		if err := checkKind(r, k); err != nil {
 			return err
 		}
 		if !b.add(r, k) {
 			b.forget()
+			tell(r, b.entries[b.same].origin())
 		}
 		return nil
 	})

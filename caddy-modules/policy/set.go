@@ -43,6 +43,7 @@ type Set struct {
 	extra  *index // what Extend added, nil for nothing
 	lists  Lists  // base rules, duplicates folded
 	listed [2]run // rules of AllowLists and of DenyLists
+	twice  []Shadow
 	report bool   // refusals by the lists are told and not made
 	added  []Rule // rules of extra
 	own    OwnFunc
@@ -75,7 +76,7 @@ func Compile(l Lists, own OwnFunc) (*Set, error) {
 		{allow, l.Allow, &s.lists.Allow},
 		{ask, l.Ask, &s.lists.Ask},
 	} {
-		rules, err := fold(list.from, list.kind)
+		rules, err := fold(list.from, list.kind, s.repeated)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +91,7 @@ func Compile(l Lists, own OwnFunc) (*Set, error) {
 	}{{allow, l.AllowLists}, {deny, l.DenyLists}} {
 		s.listed[i].begin = len(b.entries)
 		for _, file := range list.from {
-			if err := b.addList(file, list.kind); err != nil {
+			if err := b.addList(file, list.kind, s.repeated); err != nil {
 				return nil, err
 			}
 		}
@@ -100,18 +101,22 @@ func Compile(l Lists, own OwnFunc) (*Set, error) {
 	return s, nil
 }
 
-// fold checks the rules of one list and drops repetitions, the first one stays.
-func fold(rules []Rule, k kind) ([]Rule, error) {
-	seen := make(map[string]struct{}, len(rules))
+// fold checks the rules of one list and drops repetitions, of which it tells; the first
+// one stays.
+func fold(rules []Rule, k kind, tell func(*Rule, Origin)) ([]Rule, error) {
+	seen := make(map[string]Origin, len(rules))
 	out := make([]Rule, 0, len(rules))
 	for _, r := range rules {
 		if err := checkKind(&r, k); err != nil {
 			return nil, err
 		}
-		if _, ok := seen[r.text]; ok {
+		if first, ok := seen[r.text]; ok {
+			if tell != nil {
+				tell(&r, first)
+			}
 			continue
 		}
-		seen[r.text] = struct{}{}
+		seen[r.text] = r.Origin
 		out = append(out, r)
 	}
 	return out, nil
@@ -183,7 +188,7 @@ func (s *Set) Extend(rules []Rule) (*Set, error) {
 	if s == nil || s.closed != 0 {
 		return s, nil
 	}
-	added, err := fold(append(slices.Clone(s.added), rules...), allow)
+	added, err := fold(append(slices.Clone(s.added), rules...), allow, nil)
 	if err != nil {
 		return nil, err
 	}
