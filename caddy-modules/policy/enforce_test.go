@@ -233,6 +233,10 @@ func TestPropAskAndReport(t *testing.T) {
 				if !report.Allowed || report.WouldDeny() || report.Code != ask.Code {
 					t.Fatalf("%v is allowed: reporting %v", target, report.Code)
 				}
+			default: // what no rule names
+				if ask.Allowed || before.Allowed {
+					t.Fatalf("%v: %v: asking %v", target, before.Code, ask.Code)
+				}
 			}
 			if report.WouldDeny() && !report.Allowed {
 				t.Fatalf("%v would be denied and is", target)

@@ -93,7 +93,7 @@ func TestMillionLines(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("measures memory")
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestMillionLines$", "-test.v") //nolint:gosec // this very test
+	cmd := exec.Command(os.Args[0], "-test.run=^TestMillionLines$", "-test.v")
 	cmd.Env = append(os.Environ(), child+"="+writeLongList(t, million))
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
