@@ -247,10 +247,16 @@ func (app *App) generation() (*session.Generation, error) {
 	if app.guard, err = app.DNS.guard(dnsguard.Config{Store: app.names, LocalHosts: locals, Record: app.registry.Judged}); err != nil {
 		return nil, err
 	}
+	stub, stub6, err := app.DNS.stub()
+	if err != nil {
+		return nil, err
+	}
 	return &session.Generation{
 		Policies:      policies,
 		DefaultPolicy: name,
 		Guard:         app.guard,
+		Stub:          stub,
+		FakeIPv6:      stub6,
 		Limits:        app.Timeouts.limits(),
 		SNI:           mode,
 		LocalHosts:    locals,

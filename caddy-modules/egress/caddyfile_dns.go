@@ -52,6 +52,8 @@ func (p *parser) dnsLine(d *DNS, name string) error {
 		return p.duration(name, times[name])
 	case counts[name] != nil:
 		return p.count(name, counts[name])
+	case name == "stub":
+		return p.stub(d)
 	case name == "same_case":
 		if p.NextArg() {
 			return Want(p.Dispenser, "same_case, and nothing on its line")
@@ -71,7 +73,23 @@ func (p *parser) dnsLine(d *DNS, name string) error {
 		}
 		d.PrivateFor[words[0]] = append(d.PrivateFor[words[0]], words[1:]...)
 	default:
-		return p.Errf("unrecognized dns option %q; want max_ttl, min_ttl, neg_ttl, deny_rcode, cname, private, private_for, public, wildcard_names, wildcard_bytes, wildcard_sub, qps, burst or same_case", name)
+		return p.Errf("unrecognized dns option %q; want max_ttl, min_ttl, neg_ttl, deny_rcode, cname, private, private_for, public, wildcard_names, wildcard_bytes, wildcard_sub, qps, burst, stub or same_case", name)
+	}
+	return nil
+}
+
+// stub reads how names are answered on the sockets that launchers lend.
+func (p *parser) stub(d *DNS) error {
+	switch words := p.RemainingArgs(); {
+	case len(words) == 2 && words[1] == "v6":
+		d.Stub, d.StubIPv6 = words[0], true
+	case len(words) == 1:
+		d.Stub = words[0]
+	default:
+		return Want(p.Dispenser, "stub fake [v6], stub answer or stub off")
+	}
+	if _, _, err := d.stub(); err != nil {
+		return p.WrapErr(err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"postern/caddy-modules/session"
 	"postern/dnsguard"
 )
 
@@ -52,6 +53,16 @@ type DNS struct {
 	// Default: none.
 	Public []string `json:"public,omitempty"`
 
+	// How names are answered on the sockets that launchers lend for it: fake, with
+	// addresses that stand for names and lead back here, where the sandbox has listeners
+	// for them, else as answer; answer, with the addresses of the names; off, not at all,
+	// for sessions that are opened from then on. Default: fake.
+	Stub string `json:"stub,omitempty"`
+
+	// Make up addresses of IPv6 too, where the sandbox has listeners for those. Default:
+	// false.
+	StubIPv6 bool `json:"stub_v6,omitempty"`
+
 	// How many names one session may ask for below a wildcard. Default: 256.
 	WildcardNames int `json:"wildcard_names,omitempty"`
 
@@ -95,6 +106,27 @@ func (d *DNS) guard(conf dnsguard.Config) (*dnsguard.Guard, error) {
 		}
 	}
 	return dnsguard.New(conf)
+}
+
+// stub reads how names are answered on lent sockets.
+func (d *DNS) stub() (mode session.Stub, v6 bool, err error) {
+	if d == nil {
+		return session.StubFake, false, nil
+	}
+	switch d.Stub {
+	case "", "fake":
+		return session.StubFake, d.StubIPv6, nil
+	case "answer":
+		mode = session.StubAnswer
+	case "off":
+		mode = session.StubOff
+	default:
+		return 0, false, fmt.Errorf("parse stub %q: want fake, answer or off", d.Stub)
+	}
+	if d.StubIPv6 {
+		return 0, false, fmt.Errorf("parse stub %s: v6 is for made-up addresses, so for fake alone", d.Stub)
+	}
+	return mode, false, nil
 }
 
 func prefixes(name string, texts []string) ([]netip.Prefix, error) {
