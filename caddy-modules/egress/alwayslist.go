@@ -59,18 +59,18 @@ func (l alwaysList) open() (fs.FileInfo, *os.Root, string, error) {
 	if !filepath.IsAbs(l.path) {
 		return fail(errors.New("want an absolute path"))
 	}
-	real, err := filepath.EvalSymlinks(filepath.Dir(l.path))
+	folder, err := filepath.EvalSymlinks(filepath.Dir(l.path))
 	if err != nil {
 		return fail(err)
 	}
-	for dir := real; ; dir = filepath.Dir(dir) {
+	for dir := folder; ; dir = filepath.Dir(dir) {
 		info, err := os.Lstat(dir)
 		if err != nil {
 			return fail(err)
 		}
 		// Whoever may write into a folder decides what its names mean. A folder like
 		// /tmp, in which nobody moves what is another's, is none of those above.
-		sticky := dir != real && info.Mode()&fs.ModeSticky != 0
+		sticky := dir != folder && info.Mode()&fs.ModeSticky != 0
 		if uid, ok := ownerOf(info); !ok || uid != os.Geteuid() && uid != 0 || info.Mode().Perm()&0o022 != 0 && !sticky {
 			return fail(fmt.Errorf("others may write to the folder %s; keep the list in one of your own, of mode 0755 or less", dir))
 		}
@@ -78,7 +78,7 @@ func (l alwaysList) open() (fs.FileInfo, *os.Root, string, error) {
 			break
 		}
 	}
-	root, err := os.OpenRoot(real)
+	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return fail(err)
 	}

@@ -16,33 +16,33 @@ import (
 	"postern/caddy-modules/policy"
 )
 
-func targetOf(t testing.TB, host string, port uint16) policy.Target {
-	t.Helper()
+func targetOf(tb testing.TB, host string, port uint16) policy.Target {
+	tb.Helper()
 	h, err := policy.ParseHost(host)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	target, err := policy.NewTarget(h, port, policy.SchemeTLS)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return target
 }
 
 // newAlways makes a list in a folder that nobody else may write to, whatever the
 // umask.
-func newAlways(t testing.TB, text string, perm fs.FileMode) alwaysList {
-	t.Helper()
-	dir := t.TempDir()
+func newAlways(tb testing.TB, text string, perm fs.FileMode) alwaysList {
+	tb.Helper()
+	dir := tb.TempDir()
 	path := filepath.Join(dir, "approved.list")
-	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // G302 a folder
-		t.Fatal(err)
+	if err := os.Chmod(dir, 0o700); err != nil {
+		tb.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := os.Chmod(path, perm); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return alwaysList{path}
 }
@@ -113,7 +113,7 @@ func TestAlwaysListStaysLoadable(t *testing.T) {
 
 func TestAlwaysListRefuses(t *testing.T) {
 	shut := func(perm fs.FileMode) func(*testing.T) string {
-		return func(t *testing.T) string { return newAlways(t, "", perm).path }
+		return func(t *testing.T) string { t.Helper(); return newAlways(t, "", perm).path }
 	}
 	for name, c := range map[string]struct {
 		path func(*testing.T) string
@@ -132,26 +132,26 @@ func TestAlwaysListRefuses(t *testing.T) {
 		"a folder":  {func(t *testing.T) string { t.Helper(); return filepath.Dir(newAlways(t, "", 0o600).path) }, "not a regular file"},
 		"a link": {func(t *testing.T) string {
 			t.Helper()
-			real := newAlways(t, "", 0o600).path
-			link := filepath.Join(filepath.Dir(real), "link.list")
-			if err := os.Symlink(real, link); err != nil {
+			file := newAlways(t, "", 0o600).path
+			link := filepath.Join(filepath.Dir(file), "link.list")
+			if err := os.Symlink(file, link); err != nil {
 				t.Fatal(err)
 			}
 			return link
 		}, "symbolic link"},
 		"a link to the folder": {func(t *testing.T) string {
 			t.Helper()
-			real := newAlways(t, "", 0o600).path
+			file := newAlways(t, "", 0o600).path
 			link := filepath.Join(filepath.Dir(newAlways(t, "", 0o600).path), "d")
-			if err := os.Symlink(filepath.Dir(real), link); err != nil {
+			if err := os.Symlink(filepath.Dir(file), link); err != nil {
 				t.Fatal(err)
 			}
-			return filepath.Join(link, filepath.Base(real))
+			return filepath.Join(link, filepath.Base(file))
 		}, ""},
 		"open folder": {func(t *testing.T) string {
 			t.Helper()
 			path := newAlways(t, "", 0o600).path
-			if err := os.Chmod(filepath.Dir(path), 0o777|fs.ModeSticky); err != nil { //nolint:gosec // G302 what is refused
+			if err := os.Chmod(filepath.Dir(path), 0o777|fs.ModeSticky); err != nil {
 				t.Fatal(err)
 			}
 			return path
@@ -163,7 +163,7 @@ func TestAlwaysListRefuses(t *testing.T) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chmod(above, 0o770); err != nil { //nolint:gosec // G302 what is refused
+			if err := os.Chmod(above, 0o770); err != nil {
 				t.Fatal(err)
 			}
 			path := filepath.Join(dir, "x.list")
@@ -238,7 +238,7 @@ func TestAlwaysListIsAtomic(t *testing.T) {
 	}
 	l := newAlways(t, "first.example.com\n", 0o600)
 	for i := range 8 {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAlwaysListIsAtomic$") //nolint:gosec // G204 this very program
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAlwaysListIsAtomic$")
 		cmd.Env = append(os.Environ(), alwaysChild+"="+l.path)
 		out, err := cmd.StdoutPipe()
 		if err != nil {

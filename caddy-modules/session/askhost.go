@@ -103,7 +103,7 @@ func (s *session) put(ctx context.Context, v *view, d policy.Decision, p proxy.P
 	s.tellAsked(q)
 	answer, err := approvals.Asker.AskHost(ctx, q)
 	if err == nil {
-		err = s.heed(q, &answer)
+		err = s.heed(q, &answer) //nolint:contextcheck // what was decided outlives who waits for it
 	}
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
