@@ -86,7 +86,11 @@ func (f *flow) named(t policy.Target) (named policy.Target, ok bool) {
 	if err != nil {
 		return t, false
 	}
-	named, err = policy.NewTarget(host, t.Port(), t.Scheme())
+	if t.Scheme() == policy.SchemeHTTP {
+		named, err = policy.NewTarget(host, t.Port(), t.Scheme())
+	} else {
+		named, err = tunnelTo(host, t.Port()) // a name is held to more than an address
+	}
 	if err != nil {
 		return t, false
 	}
