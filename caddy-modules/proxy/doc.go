@@ -64,6 +64,12 @@
 // connection and is never shared with another one, so that one client's confused
 // response can never become another's.
 //
+// # Parents
+//
+// Where a network lets out nothing but another proxy, [Parent] takes what the
+// policy allows through that one. Names are looked up and addresses vetted as
+// without it, unless the parent is to look names up.
+//
 // # Time
 //
 // One timer a connection enforces every limit of [Limits]; nothing waits

@@ -32,6 +32,7 @@ type Op string
 const (
 	OpLookup   Op = "lookup"
 	OpConnect  Op = "connect"
+	OpParent   Op = "parent"   // of the parent proxy, or by it
 	OpExchange Op = "exchange" // of a plain request, after the connection was there
 )
 
@@ -45,6 +46,7 @@ type DialError struct {
 
 	decision policy.Decision // that allowed it
 	resolved []netip.Addr    // that were tried
+	parent   string          // that was asked, "" for none
 }
 
 func (e *DialError) Error() string { return fmt.Sprintf("%s %s: %v", e.Op, e.Target, e.Err) }
@@ -86,6 +88,12 @@ func (e *DialError) code() string {
 		return "name_not_found"
 	case e.Op == OpLookup:
 		return "lookup_failed"
+	case e.Op == OpParent && errors.Is(e.Err, errRefusedByParent):
+		return "parent_refused"
+	case e.Op == OpParent && e.Late:
+		return "parent_timeout"
+	case e.Op == OpParent:
+		return "parent_failed"
 	case e.Op == OpExchange && e.Late:
 		return "upstream_timeout"
 	case e.Op == OpExchange:
@@ -119,6 +127,12 @@ func (e *DialError) sentence() string {
 		return e.Target.String() + " is allowed, but there is no route to it"
 	case "connect_timeout":
 		return e.Target.String() + " is allowed, but did not answer in time"
+	case "parent_refused":
+		return e.Target.String() + " is allowed, but " + e.Err.Error()
+	case "parent_timeout":
+		return e.Target.String() + " is allowed, but the parent proxy did not answer in time"
+	case "parent_failed":
+		return e.Target.String() + " is allowed, but the parent proxy could not be reached: " + e.Err.Error()
 	case "upstream_timeout":
 		return e.Target.String() + " is allowed, but stopped answering"
 	case "upstream_failed":

@@ -51,6 +51,7 @@ type route struct {
 	begun    time.Time
 	// What the trail says of how it was opened, and the number it goes by there.
 	id              uint64
+	parent          string
 	resolved        []netip.Addr
 	lookup, connect time.Duration
 	// What the first bytes of a tunnel came to.
@@ -122,6 +123,7 @@ func (f *flow) open(t policy.Target, proto Proto) (*route, error) {
 	go func() {
 		conn, opened, err := f.s.Gate.open(ctx, t, set, limit)
 		r.conn, r.addr, r.decision, r.release = conn, opened.Addr, opened.Decision, opened.Release
+		r.parent = opened.Parent
 		r.resolved, r.lookup, r.connect = opened.Resolved, opened.Lookup, opened.Connect
 		done <- err
 	}()
@@ -179,6 +181,10 @@ func (r *route) judge(set *policy.Set) (policy.Decision, bool) {
 	}
 	if r.approved != nil {
 		set = set.Approved(r.approved.in(context.Background()))
+	}
+	if !r.addr.IsValid() && r.parent != "" { // the parent alone knows the address
+		d := set.Decide(r.target)
+		return d, d.Allowed
 	}
 	d := set.DecideAddr(r.target, r.addr.Addr())
 	return d, d.Allowed

@@ -51,6 +51,9 @@ type Gate struct {
 	// nobody is asked about a target that is an address itself.
 	Held func(name string, addr netip.Addr) (release func(), ok bool)
 
+	// Parent is the proxy that allowed connections go through, nil for none.
+	Parent *Parent
+
 	// dial replaces the dialling of a vetted address in tests, where there is
 	// no internet. Nothing sets it outside of them.
 	dial func(context.Context, policy.Target, netip.Addr) (*net.TCPConn, error)
@@ -65,6 +68,9 @@ type Opened struct {
 	// Resolved are the addresses of the name, none of a target that is an address;
 	// no more than a Record keeps.
 	Resolved []netip.Addr
+	// Parent is the proxy that the connection goes through, "" for none. One that
+	// looks names up leaves Addr and Resolved empty.
+	Parent string
 	// Lookup and Connect say where the time went.
 	Lookup, Connect time.Duration
 	// Release ends what Held began. It is nil when there is nothing to end, and
@@ -92,6 +98,9 @@ func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 
+	if g.Parent.named(t) {
+		return g.openNamed(ctx, t, d)
+	}
 	start := time.Now()
 	var one [1]netip.Addr
 	addrs, literal := one[:], false
@@ -106,7 +115,15 @@ func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit
 		return nil, Opened{}, err
 	}
 	looked := time.Now()
-	conn, addr, err := g.connect(ctx, t, addrs)
+	var conn *net.TCPConn
+	var addr netip.Addr
+	parent := ""
+	if g.Parent != nil && !g.Parent.passes(t, addrs[0]) {
+		parent = g.Parent.String()
+		conn, addr, err = g.through(ctx, t, addrs)
+	} else {
+		conn, addr, err = g.connect(ctx, t, addrs)
+	}
 	if err != nil {
 		if dial, ok := errors.AsType[*DialError](err); ok {
 			dial.resolved = shownAddrs(t, addrs)
@@ -122,10 +139,21 @@ func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit
 		Addr:     netip.AddrPortFrom(addr, t.Port()),
 		Decision: d,
 		Resolved: shownAddrs(t, addrs),
+		Parent:   parent,
 		Lookup:   looked.Sub(start),
 		Connect:  time.Since(looked),
 		Release:  release,
 	}, nil
+}
+
+// openNamed connects to a name by the parent, which looks it up.
+func (g *Gate) openNamed(ctx context.Context, t policy.Target, d policy.Decision) (*net.TCPConn, Opened, error) {
+	if err := refuseNamed(t, d); err != nil {
+		return nil, Opened{}, err
+	}
+	start := time.Now()
+	conn, _, err := g.through(ctx, t, nil)
+	return conn, Opened{Decision: d, Parent: g.Parent.String(), Connect: time.Since(start)}, err
 }
 
 // hold keeps the address for as long as the connection to it lives.

@@ -71,6 +71,9 @@ type Record struct {
 	// Resolved are the addresses of a name, each of which was allowed: none of a
 	// target that is an address itself, and at most maxResolved.
 	Resolved []netip.Addr
+	// Parent is the proxy that the connection went through, "" for none. One that
+	// looks names up leaves Addr and Resolved empty.
+	Parent string
 	// Lookup and Connect say how long it took to open the connection, zero for a
 	// request on one that was open.
 	Lookup, Connect time.Duration

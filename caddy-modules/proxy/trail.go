@@ -49,7 +49,7 @@ func (f *flow) recordDecision(r *route, proto Proto) {
 	f.record(Record{
 		Kind: KindDecision, Conn: r.id, Proto: proto, Target: r.target, Decision: r.decision,
 		Addr: r.addr, SNI: r.sni, Hello: r.hello, Local: r.local,
-		Resolved: r.resolved, Lookup: r.lookup, Connect: r.connect,
+		Resolved: r.resolved, Parent: r.parent, Lookup: r.lookup, Connect: r.connect,
 	})
 }
 
@@ -76,7 +76,7 @@ func (f *flow) recordClose(r *route, proto Proto, begun time.Time, up, down int6
 	f.record(Record{
 		Kind: KindClose, Conn: r.id, Proto: proto, Target: r.target, Decision: decision,
 		Addr: r.addr, SNI: r.sni, Hello: r.hello, Local: r.local,
-		Resolved: r.resolved, Lookup: r.lookup, Connect: r.connect,
+		Resolved: r.resolved, Parent: r.parent, Lookup: r.lookup, Connect: r.connect,
 		BytesUp: up, BytesDown: down, Duration: time.Since(begun), Cause: cause,
 	})
 	r.lookup, r.connect = 0, 0 // the next request finds it open
@@ -97,7 +97,7 @@ func (f *flow) failed(proto Proto, t policy.Target, err error) reply {
 	}
 	// The policy allowed it, and the trail says so; why nothing came of it is
 	// the network's business and in the log.
-	r := Record{Kind: KindDecision, Proto: proto, Target: t, Decision: dial.decision, Local: f.local(t) != nil, Resolved: dial.resolved, Failed: dial.code()}
+	r := Record{Kind: KindDecision, Proto: proto, Target: t, Decision: dial.decision, Local: f.local(t) != nil, Resolved: dial.resolved, Parent: dial.parent, Failed: dial.code()}
 	switch {
 	case r.Local:
 		r.Decision = localDecision

@@ -40,7 +40,7 @@ func (b *lab) fake(name string) netip.Addr {
 			return a
 		}
 	}
-	a := netip.AddrFrom4([4]byte{198, 18, 1, byte(len(b.fakes))}) //nolint:gosec // a few
+	a := netip.AddrFrom4([4]byte{198, 18, 1, byte(len(b.fakes))})
 	b.fakes[a] = name
 	return a
 }
