@@ -142,14 +142,22 @@ func TestAuditFields(t *testing.T) {
 			"msg": "decision", "conn": 7.0, "policy": "p", "resolved": "93.184.216.34 2606:2800::1", "addr": "93.184.216.34:443",
 			"sni": "a.example", "lookup_ms": 1.5, "connect_ms": 20.0, "asked_for": "198.18.0.7", "allowed": true,
 		}},
-		"not enforced": {entryFor(t, "b.example:443", func(s *policy.Set, to policy.Target) policy.Decision { return s.Reporting().Decide(to) }, func(*proxy.Record) {}),
-			map[string]any{"allowed": true, "would_deny": true, "code": "not_allowed"}},
-		"a private address": {entryFor(t, "a.example:443", func(s *policy.Set, to policy.Target) policy.Decision { return s.DecideAddr(to, private) }, func(*proxy.Record) {}),
-			map[string]any{"allowed": false, "code": "address_class", "resolved": "10.0.0.1", "rule": "a.example", "would_deny": nil}},
-		"not reached": {entryFor(t, "a.example:443", decide, func(r *proxy.Record) { r.Failed = "connect_timeout" }),
-			map[string]any{"allowed": true, "failed": "connect_timeout"}},
-		"a name that was only noted": {entryFor(t, "a.example:443", decide, func(r *proxy.Record) { r.Hello, r.SNI = proxy.HelloMismatch, "evil\r\n\x1b[2J\u202e.example" }),
-			map[string]any{"allowed": true, "would_deny": true, "code": "sni_mismatch", "sni": "evil???[2J???.example"}},
+		"not enforced": {
+			entryFor(t, "b.example:443", func(s *policy.Set, to policy.Target) policy.Decision { return s.Reporting().Decide(to) }, func(*proxy.Record) {}),
+			map[string]any{"allowed": true, "would_deny": true, "code": "not_allowed"},
+		},
+		"a private address": {
+			entryFor(t, "a.example:443", func(s *policy.Set, to policy.Target) policy.Decision { return s.DecideAddr(to, private) }, func(*proxy.Record) {}),
+			map[string]any{"allowed": false, "code": "address_class", "resolved": "10.0.0.1", "rule": "a.example", "would_deny": nil},
+		},
+		"not reached": {
+			entryFor(t, "a.example:443", decide, func(r *proxy.Record) { r.Failed = "connect_timeout" }),
+			map[string]any{"allowed": true, "failed": "connect_timeout"},
+		},
+		"a name that was only noted": {
+			entryFor(t, "a.example:443", decide, func(r *proxy.Record) { r.Hello, r.SNI = proxy.HelloMismatch, "evil\r\n\x1b[2J\u202e.example" }),
+			map[string]any{"allowed": true, "would_deny": true, "code": "sni_mismatch", "sni": "evil???[2J???.example"},
+		},
 		"a name that was refused": {entryFor(t, "a.example:443", decide, func(r *proxy.Record) {
 			r.Hello, r.Decision.Allowed, r.SNI = proxy.HelloMismatch, false, strings.Repeat("a", 60000)
 		}), map[string]any{"allowed": false, "would_deny": nil, "code": "sni_mismatch", "sni": strings.Repeat("a", maxClientText)}},
