@@ -29,7 +29,7 @@ func init() {
 		Long: `
 Asks what the policies of a configuration say, and which sessions are open.`,
 		CobraFunc: func(cmd *cobra.Command) {
-			Group(cmd, checkCommand(), sessionsCommand(), listsCommand())
+			Group(cmd, checkCommand(), sessionsCommand(), listsCommand(), learnCommand())
 		},
 	})
 }

@@ -70,6 +70,8 @@ func count(e lease.Event) {
 	switch e.Type {
 	case lease.EventSessionOpen:
 		sessionsTotal.Inc()
+	case lease.EventAnswered:
+		countAnswer(e)
 	case lease.EventDenied:
 		n, ok := e.Fields["count"].(uint64)
 		if !ok {

@@ -47,7 +47,7 @@ func acquire(ports string) (shared, error) {
 			return nil, err
 		}
 		return shared{
-			Registry: session.New(session.Options{RunDir: dir, Ports: ports, Log: processLog()}),
+			Registry: session.New(session.Options{RunDir: dir, Ports: ports, Log: processLog(), Observe: observe, ObserveName: observeName}),
 			ledger: mint.NewLedger(mint.LedgerOptions{
 				Path:  filepath.Join(dir, ledgerName),
 				Alive: func(holder string) bool { return lease.Process(holder).Alive() },
