@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -109,12 +110,12 @@ func (c *tunnel) echo(t *testing.T, text string) {
 // closed waits for the other side to end the tunnel.
 func (c *tunnel) closed(t *testing.T) bool {
 	t.Helper()
-	_ = c.conn.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.conn.SetDeadline(time.Now().Add(20 * time.Second))
 	_, err := c.conn.Read(make([]byte, 1))
 	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// echoServer answers every connection with what it sends.
+// echoServer answers every connection with what it sends, but GET as a web server.
 func echoServer(t *testing.T) string {
 	t.Helper()
 	ln := listenTCP(t)
@@ -129,8 +130,19 @@ func echoOn(ln net.Listener) {
 			return
 		}
 		go func() {
-			_, _ = io.Copy(conn, conn)
-			_ = conn.Close()
+			defer conn.Close()
+			first := make([]byte, 4<<10)
+			n, err := conn.Read(first)
+			if err != nil {
+				return
+			}
+			if bytes.HasPrefix(first[:n], []byte("GET ")) {
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\necho")
+				return
+			}
+			if _, err := conn.Write(first[:n]); err == nil {
+				_, _ = io.Copy(conn, conn)
+			}
 		}()
 	}
 }
