@@ -16,7 +16,8 @@ import (
 // authorityFile is what certificates are checked by, in the worktree.
 const authorityFile = "ca.pem"
 
-// config allows one host and the forge's API, and SSH to the former.
+// config allows one host, SSH to it included, one at a port of its own, and the
+// forge's API.
 const config = `{
 	persist_config off
 	auto_https off
@@ -24,6 +25,7 @@ const config = `{
 		default_policy agent
 		policy agent {
 			allow allowed.example 80 443 22
+			allow elsewhere.example 8443
 			allow api.github.com
 		}
 		dns 9.9.9.9

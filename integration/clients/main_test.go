@@ -41,5 +41,6 @@ func TestClients(t *testing.T) {
 			c.try(t, w)
 		})
 	}
+	t.Run("unaware of proxies", func(t *testing.T) { tryUnaware(t, w) })
 	w.End(t)
 }
