@@ -128,6 +128,9 @@ func unixRequest(t *testing.T, socket, method, path, body string) (answer, error
 	if err != nil {
 		t.Fatal(err)
 	}
+	if path == "/load" {
+		req.Header.Set("Content-Type", "text/caddyfile")
+	}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		return answer{}, err

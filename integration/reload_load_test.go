@@ -3,6 +3,7 @@ package integration_test
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -251,12 +253,11 @@ func askConnect(proxy, target string) (bool, error) {
 }
 
 func askPlain(proxy, target string) (bool, error) {
-	conn, err := net.DialTimeout("tcp", proxy, 10*time.Second)
+	conn, err := dialProxy(proxy)
 	if err != nil {
 		return true, err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := fmt.Fprintf(conn, "GET http://%s/ HTTP/1.1\r\nHost: %[1]s\r\nConnection: close\r\n\r\n", target); err != nil {
 		return true, err
 	}
@@ -278,36 +279,51 @@ func askPlain(proxy, target string) (bool, error) {
 }
 
 func askSOCKS5(socks, target string) (bool, error) {
-	at, err := netip.ParseAddrPort(target)
-	if err != nil {
-		return true, err
-	}
-	conn, err := net.DialTimeout("tcp", socks, 10*time.Second)
+	conn, answer, err := openSOCKS(socks, target)
 	if err != nil {
 		return true, err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	answer := make([]byte, 2+10)
-	if _, err := conn.Write([]byte{5, 1, 0}); err != nil {
-		return true, err
-	}
-	if _, err := io.ReadFull(conn, answer[:2]); err != nil {
-		return true, err
-	}
-	if _, err := conn.Write(binary.BigEndian.AppendUint16(append([]byte{5, 1, 0, 1}, at.Addr().AsSlice()...), at.Port())); err != nil {
-		return true, err
-	}
-	if _, err := io.ReadFull(conn, answer[2:]); err != nil {
-		return true, err
-	}
-	switch answer[3] {
+	switch answer {
 	case 0:
 		return true, (&tunnel{conn: conn}).tryEcho("hello")
 	case 2:
 		return false, nil
 	}
-	return true, fmt.Errorf("answer %d", answer[3])
+	return true, fmt.Errorf("answer %d", answer)
+}
+
+// openSOCKS asks for a target by its address or name, and gives the answer's code.
+func openSOCKS(socks, target string) (net.Conn, byte, error) {
+	host, text, err := net.SplitHostPort(target)
+	if err != nil {
+		return nil, 0, err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, 0, err
+	}
+	request := append([]byte{5, 1, 0, 3, byte(len(host))}, host...)
+	if at, err := netip.ParseAddr(host); err == nil {
+		request = append([]byte{5, 1, 0, 1}, at.AsSlice()...)
+	}
+	conn, err := dialProxy(socks)
+	if err != nil {
+		return nil, 0, err
+	}
+	answer := make([]byte, 10)
+	for _, step := range []struct {
+		say  []byte
+		hear int
+	}{{[]byte{5, 1, 0}, 2}, {binary.BigEndian.AppendUint16(request, uint16(port)), 10}} {
+		if _, err := conn.Write(step.say); err != nil {
+			return nil, 0, errors.Join(err, conn.Close())
+		}
+		if _, err := io.ReadFull(conn, answer[:step.hear]); err != nil {
+			return nil, 0, errors.Join(err, conn.Close())
+		}
+	}
+	return conn, answer[1], conn.SetDeadline(time.Time{})
 }
 
 // faults keeps the first few of them, and counts all.

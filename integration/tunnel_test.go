@@ -44,11 +44,10 @@ func connect(t *testing.T, proxy, target string) *tunnel {
 }
 
 func openTunnel(proxy, target string) (net.Conn, int, error) {
-	conn, err := net.DialTimeout("tcp", proxy, 10*time.Second)
+	conn, err := dialProxy(proxy)
 	if err != nil {
 		return nil, 0, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", target); err != nil {
 		return nil, 0, errors.Join(err, conn.Close())
 	}
@@ -63,6 +62,19 @@ func openTunnel(proxy, target string) (net.Conn, int, error) {
 	}
 	_ = conn.SetDeadline(time.Time{})
 	return conn, resp.StatusCode, nil
+}
+
+// dialProxy opens a connection for the next 20 s to a port, or to a socket by its path.
+func dialProxy(proxy string) (net.Conn, error) {
+	network := "tcp"
+	if strings.HasPrefix(proxy, "/") {
+		network = "unix"
+	}
+	conn, err := net.DialTimeout(network, proxy, 10*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetDeadline(time.Now().Add(20 * time.Second))
 }
 
 // tryConnect opens a tunnel and closes it again.

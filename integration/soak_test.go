@@ -1,0 +1,337 @@
+//go:build linux
+
+package integration_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"postern/integration/netlab"
+)
+
+// What a soak is set up with beside soakEnv.
+const (
+	soakTimeEnv     = "POSTERN_SOAK_TIME"     // 20m if unset
+	soakSessionsEnv = "POSTERN_SOAK_SESSIONS" // 500
+	soakTunnelsEnv  = "POSTERN_SOAK_TUNNELS"  // 5000
+)
+
+// TestSoak holds the appliance to a steady use of descriptors, goroutines and memory
+// under everything at once: sessions that come and go over each door, tunnels that do so
+// over each front end, refusals, slow-loris heads and ClientHellos, resets, lookups that
+// fail in each way, patches, grants and reloads. At the end every connection
+// has its lines in the audit log, and what is left is what there was at the beginning.
+func TestSoak(t *testing.T) {
+	if os.Getenv(soakEnv) == "" {
+		t.Skip("make soak runs it")
+	}
+	if !netlab.Inside() {
+		t.Setenv(caddyEnv, buildCaddy(t))
+		code, err := netlab.Rerun([]string{"-test.run=^TestSoak$", "-test.v", "-test.count=1"}, nil, os.Stdout, os.Stderr)
+		if code != 0 || err != nil {
+			t.Fatalf("inside the lab: %d, %v", code, err)
+		}
+		return
+	}
+	netlab.Run(t, func(*netlab.Lab) { soak(t) })
+}
+
+func soak(t *testing.T) { //nolint:thelper // the test
+	length, err := time.ParseDuration(orText(os.Getenv(soakTimeEnv), "20m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newSoakLoad(t, number(t, soakSessionsEnv, 500), number(t, soakTunnelsEnv, 5000), length)
+	servers := soakOrigins(t)
+	defer servers()
+	caddy := startSoaked(t, l.run)
+	l.caddy = caddy
+
+	warm := l.open(t, 0) // what is there once for all sessions
+	if allowed, err := askConnect(warm.http, "h0.soak.example:8443"); !allowed || err != nil {
+		t.Fatalf("the first tunnel: %t, %v", allowed, err)
+	}
+	l.sure.Add(1)
+	warm.end()
+	base := l.sample(t, 0)
+
+	began := time.Now()
+	l.start()
+	var samples []sample
+	for every := min(max(length/60, time.Second), 10*time.Second); time.Since(began) < length; {
+		time.Sleep(every)
+		s := l.sample(t, time.Since(began))
+		samples = append(samples, s)
+		fmt.Println(s)
+	}
+	l.finish()
+	var end sample
+	for range 120 {
+		if end = l.sample(t, time.Since(began)); end.sessions == 0 && end.goroutines <= base.goroutines+20 && end.descriptors <= base.descriptors+10 {
+			break
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	caddy.stop()
+	l.judge(t, base, end, samples, readAudit(t, caddy.log))
+}
+
+// sample is what the appliance holds at a time.
+type sample struct {
+	at                                                   time.Duration
+	sessions, tunnels, goroutines, descriptors, resident int // resident in kB
+}
+
+func (s sample) String() string {
+	return fmt.Sprintf("%8s %6d sessions %6d tunnels %6d goroutines %6d descriptors %7d kB resident", s.at.Round(time.Second), s.sessions, s.tunnels, s.goroutines, s.descriptors, s.resident)
+}
+
+func (l *soakLoad) sample(t *testing.T, at time.Duration) sample {
+	t.Helper()
+	value := func(name string) int { return int(metric(t, l.run, name)) }
+	s := sample{at: at, sessions: value("postern_egress_sessions"), tunnels: value("postern_egress_tunnels"), goroutines: value("go_goroutines")}
+	fds, err := os.ReadDir(filepath.Join("/proc", l.caddy.proc, "fd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.descriptors = len(fds)
+	status, err := os.ReadFile(filepath.Join("/proc", l.caddy.proc, "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			_, _ = fmt.Sscan(rest, &s.resident)
+		}
+	}
+	return s
+}
+
+// judge prints what was seen, and says what of it is a fault.
+func (l *soakLoad) judge(t *testing.T, base, end sample, samples []sample, a auditCount) {
+	t.Helper()
+	steady := samples[len(samples)/6:]
+	quarter := max(len(steady)/4, 1)
+	second, last := steady[min(quarter, len(steady)-1):][:min(quarter, len(steady)-quarter)], steady[len(steady)-quarter:]
+	type row struct {
+		what  string
+		of    func(sample) int
+		slack int // beside a tenth
+		back  int // above the beginning, at the end
+	}
+	fmt.Printf("\n%-22s %10s %10s %10s %10s %10s   flat\n", "", "before", "2nd qtr", "last qtr", "highest", "after")
+	for _, r := range []row{
+		{"goroutines", func(s sample) int { return s.goroutines }, 200, 20},
+		{"descriptors", func(s sample) int { return s.descriptors }, 200, 10},
+		{"resident kB", func(s sample) int { return s.resident }, 16 << 10, 1 << 30},
+		{"tunnels", func(s sample) int { return s.tunnels }, 1 << 30, 0},
+		{"sessions", func(s sample) int { return s.sessions }, 1 << 30, 0},
+	} {
+		from, to := mean(second, r.of), mean(last, r.of)
+		flat := to <= from+from/10+r.slack && r.of(end) <= r.of(base)+r.back
+		if !flat {
+			t.Errorf("%s: from %d to %d, and %d after it, where there were %d before", r.what, from, to, r.of(end), r.of(base))
+		}
+		highest := r.of(slices.MaxFunc(samples, func(a, b sample) int { return r.of(a) - r.of(b) }))
+		fmt.Printf("%-22s %10d %10d %10d %10d %10d   %t\n", r.what, r.of(base), from, to, highest, r.of(end), flat)
+	}
+	fmt.Printf("\n%-44s %10s\n", "what clients did", "times")
+	for _, name := range slices.Sorted(l.did.names()) {
+		fmt.Printf("%-44s %10d\n", name, l.did.get(name))
+	}
+	sure, perhaps := int(l.sure.Load()), int(l.perhaps.Load())
+	fmt.Printf("%-44s %10d\n%-44s %10d\n%-44s %10d\n", "answered with a verdict", sure, "broken off before one", perhaps, "went wrong", l.wrong.len())
+	fmt.Printf("\n%-44s %10d\n%-44s %10d\n%-44s %10d\n%-44s %10d\n", "audit: decisions of connections", a.decisions, "audit: of them opened", a.opened, "audit: closes of those", a.closes, "audit: lines dropped, and said to be", a.dropped)
+	if l.wrong.len() > 0 {
+		t.Errorf("clients: %v", l.wrong)
+	}
+	switch {
+	case a.decisions == 0:
+		t.Error("the log has no line for a decision")
+	case a.decisions+a.dropped < sure || a.decisions > sure+perhaps:
+		t.Errorf("%d decisions are in the log and %d were dropped; clients saw %d, and %d perhaps", a.decisions, a.dropped, sure, perhaps)
+	case a.closes+a.dropped < a.opened || a.strays > a.dropped:
+		t.Errorf("%d connections were opened and %d closed, %d of which nothing was said before", a.opened, a.closes, a.strays)
+	}
+}
+
+func mean(all []sample, of func(sample) int) int {
+	sum := 0
+	for _, s := range all {
+		sum += of(s)
+	}
+	return sum / max(len(all), 1)
+}
+
+// auditCount is what a log says.
+type auditCount struct {
+	decisions, opened, closes, strays, dropped int
+}
+
+func readAudit(t *testing.T, path string) (a auditCount) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	open := map[uint64]bool{}
+	lines := bufio.NewReader(file)
+	for {
+		text, err := lines.ReadBytes('\n')
+		var line struct {
+			Msg, Addr string
+			Conn      uint64
+			Count     int
+		}
+		if json.Unmarshal(text, &line) == nil {
+			switch {
+			case line.Msg == "decision" && line.Conn != 0:
+				a.decisions++
+				if line.Addr != "" {
+					a.opened++
+					open[line.Conn] = true
+				}
+			case line.Msg == "close" && line.Conn != 0:
+				a.closes++
+				if !open[line.Conn] {
+					a.strays++
+				}
+				delete(open, line.Conn)
+			case line.Msg == "dropped":
+				a.dropped += line.Count
+			}
+		}
+		if err == io.EOF {
+			return a
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// soaked is the appliance.
+type soaked struct {
+	proc string // its folder in /proc, which is that of the namespace outside
+	log  string
+	stop func()
+}
+
+func startSoaked(t *testing.T, run string) *soaked {
+	t.Helper()
+	config := filepath.Join(run, "Caddyfile")
+	if err := os.WriteFile(config, []byte(soakConfig(0)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &soaked{log: filepath.Join(run, "log")}
+	out, err := os.Create(s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd := exec.Command(buildCaddy(t), "run", "--config", config)
+	cmd.Env = append(os.Environ(), "POSTERN_RUN="+run, "HOME="+run)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	s.stop = func() {
+		if !ended {
+			ended = true
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			_ = cmd.Wait()
+		}
+	}
+	t.Cleanup(s.stop)
+	waitUntil(t, "the appliance answers", func() bool {
+		got, err := control(t, run, http.MethodGet, "/v1/state", "")
+		return err == nil && got.status == http.StatusOK
+	})
+	all, _ := filepath.Glob("/proc/[0-9]*/status")
+	for _, path := range all {
+		text, _ := os.ReadFile(path)
+		if strings.HasPrefix(string(text), "Name:\tcaddy\n") && strings.Contains(string(text), fmt.Sprintf("\t%d\nNSpgid", cmd.Process.Pid)) {
+			s.proc = filepath.Base(filepath.Dir(path))
+		}
+	}
+	if s.proc == "" {
+		t.Fatal("the appliance is not in /proc")
+	}
+	return s
+}
+
+// soakConfig is one of two configurations, which allow the same of what is asked for.
+func soakConfig(turn int) string {
+	return fmt.Sprintf(`{
+	persist_config off
+	auto_https off
+	egress {
+		default_policy agent
+		policy agent {
+			allow *.soak.example 80 443 8443
+			allow turn-%d.example
+		}
+		timeouts {
+			header 3s
+			hello 3s
+			dial 5s
+		}
+		dns 9.9.9.9
+	}
+}
+`, turn%2)
+}
+
+// soakNames is the name server: ten names, and others that fail in their ways.
+func soakNames(name string) netlab.Answer {
+	var n int
+	switch {
+	case strings.HasPrefix(name, "servfail."):
+		return netlab.Answer{Rcode: dns.RcodeServerFailure}
+	case strings.HasPrefix(name, "silent."):
+		return netlab.Answer{Drop: true}
+	case strings.HasPrefix(name, "private."):
+		return netlab.Addrs("10.1.2.3")
+	case strings.HasPrefix(name, "slow."):
+		return netlab.Answer{Addrs: []netip.Addr{netip.MustParseAddr("93.184.216.40")}, Delay: time.Second}
+	}
+	if _, err := fmt.Sscanf(name, "h%d.soak.example.", &n); err != nil {
+		return netlab.Answer{Rcode: dns.RcodeNameError}
+	}
+	a := netlab.Addrs(fmt.Sprintf("93.184.216.%d", 30+n))
+	a.TTL = 30
+	return a
+}
+
+func orText(s, or string) string {
+	if s == "" {
+		return or
+	}
+	return s
+}
+
+func number(t *testing.T, env string, or int) int {
+	t.Helper()
+	n, err := strconv.Atoi(orText(os.Getenv(env), strconv.Itoa(or)))
+	if err != nil || n < 1 {
+		t.Fatalf("%s: %v", env, err)
+	}
+	return n
+}
