@@ -54,6 +54,7 @@ type DNS struct {
 	answers map[string][]Answer
 	turn    map[Query]int // how often a name was asked for a type
 	other   func(name string) Answer
+	script  func(req *dns.Msg, tcp bool) [][]byte
 	log     []Query
 }
 
@@ -130,6 +131,15 @@ func (d *DNS) SetDefault(f func(name string) Answer) {
 	d.other = f
 }
 
+// SetScript has every message answered by f, which gives the packets to send,
+// none for silence, whatever names were Set. Over TCP the first alone is sent.
+// nil ends it.
+func (d *DNS) SetScript(f func(req *dns.Msg, tcp bool) [][]byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.script = f
+}
+
 func unknown(string) Answer { return Answer{Rcode: dns.RcodeNameError} }
 
 // Queries is the log since the last Forget.
@@ -156,6 +166,21 @@ func (d *DNS) ServeDNS(w dns.ResponseWriter, req *dns.Msg) {
 	}
 	q := req.Question[0]
 	_, tcp := w.RemoteAddr().(*net.TCPAddr)
+	d.mu.Lock()
+	script := d.script
+	if script != nil {
+		d.log = append(d.log, Query{Name: fqdn(q.Name), Type: q.Qtype, TCP: tcp})
+	}
+	d.mu.Unlock()
+	if script != nil {
+		for _, packet := range script(req, tcp) {
+			_, _ = w.Write(packet)
+			if tcp {
+				break
+			}
+		}
+		return
+	}
 	a := d.next(Query{Name: fqdn(q.Name), Type: q.Qtype}, tcp)
 	if a.Drop {
 		return
