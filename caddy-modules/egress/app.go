@@ -244,7 +244,7 @@ func (app *App) generation() (*session.Generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if app.guard, err = app.DNS.guard(dnsguard.Config{Store: app.names, LocalHosts: locals, Record: app.registry.Judged}); err != nil {
+	if app.guard, err = app.DNS.guard(dnsguard.Config{Store: app.names, LocalHosts: locals, Record: app.registry.Judged, Log: detail(app.log)}); err != nil {
 		return nil, err
 	}
 	stub, stub6, err := app.DNS.stub()
