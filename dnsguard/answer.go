@@ -30,6 +30,7 @@ type answer struct {
 
 	verdict  Verdict
 	reason   string
+	code     string
 	detail   string
 	rule     string
 	source   string
@@ -64,7 +65,7 @@ func (v *View) Answer(ctx context.Context, req *dns.Msg, proto string) *dns.Msg 
 	}
 	v.record(ctx, Record{
 		Time: start, Proto: proto, Name: q.name, Type: dns.Type(q.qtype).String(),
-		Verdict: a.verdict, Reason: a.reason, Detail: a.detail, Rule: a.rule, Source: a.source,
+		Verdict: a.verdict, Reason: a.reason, Code: a.code, Detail: a.detail, Rule: a.rule, Source: a.source,
 		Rcode: rcodeText(a.rcode), Answers: a.addrs, Upstream: a.upstream, Cached: a.cached, HighEntropy: a.entropy,
 	})
 	return v.guard.message(req, q, a, proto)
@@ -196,6 +197,9 @@ func (v *View) conclude(q question, f found, out outcome) *answer {
 		refused := g.deny(ede, out.reason, out.detail)
 		refused.upstream, refused.cached = a.upstream, a.cached
 		refused.rule, refused.source = out.decision.Rule, out.decision.Source
+		if out.reason == reasonRebind {
+			refused.code = out.decision.Code.String()
+		}
 		return refused
 	default:
 	}

@@ -353,3 +353,21 @@ func TestFakesRunOut(t *testing.T) {
 		t.Fatal("the last:", fakeAddr(place))
 	}
 }
+
+// An address may be refused for more than its class, and the record says which it was.
+func TestRecordHasTheCodeOfARefusedAddress(t *testing.T) {
+	for addr, want := range map[string]policy.Code{
+		"10.0.0.1": policy.AddressClass, "169.254.169.254": policy.AlwaysDenied, "203.0.113.66": policy.Denied,
+	} {
+		l := newLab(t, Config{})
+		set := rules(t, []string{"a.example"}, []string{"203.0.113.66"})
+		v := l.Session("A", func() *policy.Set { return set })
+		defer v.Close()
+		l.up.say(func(q *dns.Msg, _ string) [][]byte { return say(q, "$ 60 IN A "+addr) })
+		ask(t, v, "a.example", dns.TypeA)
+		r := l.records.take()
+		if len(r) != 1 || r[0].Reason != ReasonRebind || r[0].Code != want.String() {
+			t.Errorf("%s: %+v", addr, r)
+		}
+	}
+}

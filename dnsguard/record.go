@@ -62,6 +62,7 @@ type Record struct {
 	Type        string // "A", "TYPE65399"
 	Verdict     Verdict
 	Reason      string
+	Code        string // of the policy's decision about an address, with ReasonRebind
 	Detail      string // one sentence for a person
 	Rule        string // canonical text of the deciding rule
 	Source      string // where that rule stands

@@ -67,7 +67,7 @@ func (e *entry) nameLine() slog.Record {
 		slog.String("target", rec.Name),
 		slog.String("type", rec.Type),
 		slog.Bool("allowed", false),
-		slog.String("code", rec.Reason))
+		slog.String("code", refusalCode(*rec)))
 	text(&line, "reason", rec.Detail)
 	text(&line, "rule", rec.Rule)
 	text(&line, "source", rec.Source)

@@ -174,7 +174,7 @@ func (r *Registry) Judged(rec dnsguard.Record) {
 	}
 	r.audit.offer(&entry{session: s, policy: s.view.Load().policy, name: &rec})
 	s.denied.Add(1)
-	code := refusalCode(rec.Reason)
+	code := refusalCode(rec)
 	s.denials.add(rec.Name, code, func() map[string]any {
 		return map[string]any{
 			"target": rec.Name, "proto": "dns", "code": code, "reason": rec.Detail, "rule": rec.Rule, "source": rec.Source,
@@ -184,13 +184,13 @@ func (r *Registry) Judged(rec dnsguard.Record) {
 
 // refusalCode is the code that the proxies give a refusal which a guard gives a reason:
 // one target is refused in the same words on every path.
-func refusalCode(reason string) string {
-	if reason == dnsguard.ReasonRebind {
-		return policy.AddressClass.String()
+func refusalCode(rec dnsguard.Record) string {
+	if rec.Reason == dnsguard.ReasonRebind {
+		return rec.Code // an address may be denied, and not of a class alone
 	}
 	for c := policy.NotAllowed; c <= policy.TooManyBytes; c++ {
-		if c.String() == reason {
-			return reason
+		if c.String() == rec.Reason {
+			return rec.Reason
 		}
 	}
 	return policy.NameRefused.String()
