@@ -1,6 +1,7 @@
 // Command conform replays case files against a running appliance.
 //
 //	go run ./integration/conform egress FILE...
+//	go run ./integration/conform dns FILE...
 //
 // It builds the appliance, starts it in a network where every address is local
 // (package netlab), and for each case sends the very bytes that the case holds
@@ -36,10 +37,27 @@
 // public address. Origins listen on every address, on 80, 443 and the ports the
 // cases use. They answer HTTP requests and echo everything else.
 //
+// # Cases of DNS
+//
+// A case of the second kind has a sandbox of its own, which is a network of its own
+// with the sockets that a launcher makes in one: the appliance is lent them as it is by
+// a launcher, and all that the case asks is asked from inside. Cases with the same
+// options are replayed under one configuration, whose dns block says those options; what
+// names stand for is made up where the sandbox lends a listener that they lead to.
+// An entry of a list that neither the configuration nor a session takes is left out,
+// since it opens nothing.
+//
+// The resolver behind it says packet by packet what the case says. Time passes as it
+// does; what a case says of lifetimes and of rates is compared with what has passed.
+// What a session remembers of a name is seen by asking for the names of an address,
+// refusals by the launcher's events, and what is only logged in the log. Addresses of
+// the networks for documentation, which the cases take for public ones, are public ones
+// by the time they are sent: the appliance knows the difference.
+//
 // # What is not the appliance
 //
-// The lines of proto `dns` are replayed against the DNS guard's own server,
-// which this program opens itself: sessions have no DNS socket so far. A
-// `match` case is asked over SOCKS5 and CONNECT, and is allowed when both allow
-// the host, even if its name cannot be resolved.
+// The lines of proto `dns` among the cases of egress are replayed against the DNS
+// guard's own server, which this program opens itself. A `match` case is asked over
+// SOCKS5 and CONNECT, and is allowed when both allow the host, even if its name cannot
+// be resolved.
 package main
