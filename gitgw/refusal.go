@@ -77,7 +77,7 @@ const again = "push again in a while"
 
 // cures say what a person or an agent can do about each reason, in one line. What a
 // rule would allow instead, and where it stands, is said besides.
-var cures = map[Code]string{
+var cures = map[Code]string{ //nolint:gosec // words, and no credential among them
 	CodeForeign:        "start the run with --repo HOST/OWNER/NAME, or name it under link: in launcher.yaml; a run may push to those alone",
 	CodeRule:           "push to a ref that the rules allow, or have whoever keeps them add a rule for this one",
 	CodeMaxRefs:        "push fewer refs at a time",

@@ -29,6 +29,7 @@ func nothingLeft(t *testing.T, n *gitgw.Inspections) {
 
 // looking is a world that looks for secrets in all that is pushed and asks about some.
 func looking(t *testing.T, n *gitgw.Inspections, a *approver, options ...option) *world {
+	t.Helper()
 	return newWorld(t, append([]option{
 		under(func(b *gitgw.RepoRules) { b.Conditions.Secrets = true }, "push **", "ask rel*"),
 		func(w *world) {
@@ -205,7 +206,7 @@ func TestCheckSpool(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	open, file, private := filepath.Join(dir, "open"), filepath.Join(dir, "file"), filepath.Join(dir, "private")
-	for _, err := range []error{os.Mkdir(open, 0o700), os.Chmod(open, 0o755), os.WriteFile(file, nil, 0o600), os.Mkdir(private, 0o700)} { //nolint:gosec // it is what is to be found
+	for _, err := range []error{os.Mkdir(open, 0o700), os.Chmod(open, 0o755), os.WriteFile(file, nil, 0o600), os.Mkdir(private, 0o700)} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -257,7 +257,7 @@ func TestQueueIsShared(t *testing.T) {
 			synctest.Wait()
 			return done
 		}
-		var all, crowd []<-chan error
+		var crowd []<-chan error
 		for _, run := range []string{"a", "b"} {
 			for i := range approve.DefaultShare {
 				crowd = append(crowd, of(run, i))
@@ -266,9 +266,8 @@ func TestQueueIsShared(t *testing.T) {
 				t.Errorf("one more: %v", err)
 			}
 		}
-		all = append(all, crowd...)
 		for i := range 20 {
-			all = append(all, of(fmt.Sprint("other", i), 0))
+			of(fmt.Sprint("other", i), 0)
 		}
 		open := q.Open()
 		count := map[string]int{}
