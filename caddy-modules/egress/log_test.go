@@ -66,7 +66,7 @@ func TestDetailIsAtDebugLevel(t *testing.T) {
 	var out bytes.Buffer
 	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelDebug} {
 		log := detail(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level})))
-		log.WithGroup("g").With("a", 1).Info("asked", "b", 2)
+		log.WithGroup("g").With(slog.Int("a", 1)).Info("asked", slog.Int("b", 2))
 	}
 	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=DEBUG msg=asked g.a=1 g.b=2") {
 		t.Errorf("logged %q", got)
