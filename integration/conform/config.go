@@ -44,7 +44,9 @@ func caddyfile(cases []*testCase, doors map[*testCase]door, revoked *testCase, d
 		default_policy base
 		local git.internal
 		policy base
-		dns %s
+		dns %s {
+			wildcard_sub 253
+		}
 		timeouts {
 			header %s
 			hello %s

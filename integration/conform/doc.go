@@ -33,6 +33,9 @@
 //
 // # What the names answer
 //
+// How long a name may be that a session asks for below a wildcard is what cases of DNS
+// are about; here all that a name can be may be asked for.
+//
 // Names answer what `resolve` says, in turn what `resolve_seq` says, and else a
 // public address. Origins listen on every address, on 80, 443 and the ports the
 // cases use. They answer HTTP requests and echo everything else.
