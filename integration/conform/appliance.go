@@ -57,7 +57,7 @@ func startAppliance(binary, dir, config string) (*appliance, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(run, "control.sock"))
 		},
 	}}
-	a.admin = &http.Client{Timeout: 60 * time.Second, Transport: &http.Transport{}}
+	a.admin = &http.Client{Timeout: 60 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		err := a.call(http.MethodGet, "/v1/state", nil, nil)
 		if err == nil {
@@ -141,14 +141,29 @@ func roundTrip(c *http.Client, req *http.Request, into any) error {
 // post sends a Caddyfile to the admin endpoint: to be loaded, or only adapted,
 // which reads every rule and changes nothing.
 func (a *appliance) post(path, config string) error {
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost,
-		fmt.Sprintf("http://127.0.0.1:%d%s", adminPort, path), strings.NewReader(config))
-	if err != nil {
-		return err
+	// A load replaces the endpoint as well, and the one before may have taken a
+	// connection that it then drops. Neither request does more the second time.
+	var err error
+	for range 5 {
+		var req *http.Request
+		req, err = http.NewRequestWithContext(context.Background(), http.MethodPost,
+			fmt.Sprintf("http://127.0.0.1:%d%s", adminPort, path), strings.NewReader(config))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "text/caddyfile")
+		req.Header.Set("Cache-Control", "must-revalidate")
+		err = roundTrip(a.admin, req, nil)
+		if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, io.EOF) {
+			return err
+		}
+		select {
+		case <-a.ended:
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
-	req.Header.Set("Content-Type", "text/caddyfile")
-	req.Header.Set("Cache-Control", "must-revalidate")
-	return roundTrip(a.admin, req, nil)
+	return err
 }
 
 func (a *appliance) load(config string) error {
