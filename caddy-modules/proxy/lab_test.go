@@ -47,8 +47,8 @@ type lab struct {
 
 // quick are limits short enough to wait for.
 var quick = Limits{
-	Header: 300 * time.Millisecond, KeepAlive: 2 * time.Second, Hello: 300 * time.Millisecond,
-	Dial: 2 * time.Second, Idle: 400 * time.Millisecond, Total: 20 * time.Second,
+	Header: 600 * time.Millisecond, KeepAlive: 2 * time.Second, Hello: 600 * time.Millisecond,
+	Dial: 2 * time.Second, Idle: 800 * time.Millisecond, Total: 20 * time.Second,
 }
 
 type labOption func(*lab)
