@@ -22,7 +22,7 @@ test: ## everything, under the race detector
 	@.ci/deps git curl bubblewrap gcc git-lfs python3-dulwich python3-pygit2
 	$(GO) vet ./...
 	$(GO) test -race -timeout 20m ./...
-	$(GO) test -run Memory ./gitgw # which the race detector would multiply
+	$(GO) test -run Memory ./gitgw ./caddy-modules/policy # which the race detector would multiply
 
 clients: ## every client in a real run, after installing those that are missing
 	@integration/clients/install

@@ -186,14 +186,14 @@ func TestAlwaysListRefuses(t *testing.T) {
 	}
 }
 
-// Somebody else's file. Only root can make one.
+// Somebody else's file: one that root gives away, and for everybody else one of root's.
 func TestAlwaysListRefusesOthersFile(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can give a file away")
-	}
-	l := newAlways(t, "", 0o600)
-	if err := os.Chown(l.path, 65534, 65534); err != nil {
-		t.Skip(err)
+	l := alwaysList{"/etc/passwd"}
+	if os.Geteuid() == 0 {
+		l = newAlways(t, "", 0o600)
+		if err := os.Chown(l.path, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := l.check(); err == nil || !strings.Contains(err.Error(), "another user") {
 		t.Error(err)
