@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 )
@@ -89,42 +86,25 @@ func (w word) oneOf(words ...word) bool {
 	return slices.Contains(words, w)
 }
 
-// maxLine bounds a line of a case file: some hold a request of a megabyte.
-const maxLine = 16 << 20
-
 // readCases reads files of JSON lines. A line that is no case becomes one that
 // fails and says why; only a file that cannot be read is an error. Lines whose
 // id begins with an underscore speak about the file.
 func readCases(files []string) ([]*testCase, error) {
 	var cases []*testCase
 	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, fmt.Errorf("read cases: %w", err)
-		}
-		sc := bufio.NewScanner(f)
-		sc.Buffer(nil, maxLine)
-		for n := 1; sc.Scan(); n++ {
-			line := bytes.TrimSpace(bytes.TrimPrefix(sc.Bytes(), []byte("\xef\xbb\xbf")))
-			if len(line) == 0 {
-				continue
-			}
-			c := parseCase(line)
+		err := eachLine(name, func(l line) {
+			c := parseCase(l.text)
 			if strings.HasPrefix(c.ID, "_") {
-				continue
+				return
 			}
-			if c.bad != nil {
-				c.bad = fmt.Errorf("%s:%d: %w", name, n, c.bad)
-			}
+			c.bad, c.index = l.fault(c.bad), len(cases)
 			if c.ID == "" {
-				c.ID = fmt.Sprintf("%s:%d", name, n)
+				c.ID = l.place()
 			}
-			c.index = len(cases)
 			cases = append(cases, c)
-		}
-		_ = f.Close() // read only
-		if err := sc.Err(); err != nil {
-			return nil, fmt.Errorf("read cases from %s: %w", name, err)
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	return cases, nil

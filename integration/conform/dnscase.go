@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 )
 
@@ -135,37 +133,23 @@ var examples = strings.NewReplacer("203.0.113.", "93.184.216.", "2001:db8:", "26
 func readDNSCases(files []string) ([]*dnsCase, error) {
 	var cases []*dnsCase
 	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, fmt.Errorf("read cases: %w", err)
-		}
 		defaults := defaultDNSOpts()
-		sc := bufio.NewScanner(f)
-		sc.Buffer(nil, maxLine)
-		for n := 1; sc.Scan(); n++ {
-			line := bytes.TrimSpace(bytes.TrimPrefix(sc.Bytes(), []byte("\xef\xbb\xbf")))
-			if len(line) == 0 {
-				continue
-			}
-			c := parseDNSCase([]byte(examples.Replace(string(line))), defaults)
+		err := eachLine(name, func(l line) {
+			c := parseDNSCase([]byte(examples.Replace(string(l.text))), defaults)
 			if c.ID == "_defaults" && c.bad == nil {
 				defaults = c.Opts
 			}
 			if strings.HasPrefix(c.ID, "_") && c.bad == nil {
-				continue
+				return
 			}
-			if c.bad != nil {
-				c.bad = fmt.Errorf("%s:%d: %w", name, n, c.bad)
-			}
+			c.bad, c.index = l.fault(c.bad), len(cases)
 			if c.ID == "" {
-				c.ID = fmt.Sprintf("%s:%d", name, n)
+				c.ID = l.place()
 			}
-			c.index = len(cases)
 			cases = append(cases, c)
-		}
-		_ = f.Close() // read only
-		if err := sc.Err(); err != nil {
-			return nil, fmt.Errorf("read cases from %s: %w", name, err)
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	return cases, nil
