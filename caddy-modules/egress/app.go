@@ -72,6 +72,13 @@ type App struct {
 	// Bounds of what a connection may take.
 	Timeouts *Timeouts `json:"timeouts,omitempty"`
 
+	// What one session may have open and move. Default: no bounds.
+	Limits *Limits `json:"limits,omitempty"`
+
+	// Another proxy that what is allowed goes through. Default: none. Settings of the
+	// environment do not count.
+	Upstream *Upstream `json:"upstream,omitempty"`
+
 	// What is done with the server name that a tunnel to port 443 asks for:
 	// `enforce` refuses it unless it is the host of the CONNECT, `log` records it,
 	// `off` does not look. Default: `enforce`.
@@ -143,6 +150,9 @@ func (app *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if err := app.checkAlways(); err != nil {
+		return err
+	}
+	if err := app.Upstream.checkSecret(); err != nil {
 		return err
 	}
 	return app.loadApprover()
@@ -251,13 +261,27 @@ func (app *App) generation() (*session.Generation, error) {
 	if err != nil {
 		return nil, err
 	}
+	parent, err := app.Upstream.parent()
+	if err != nil {
+		return nil, err
+	}
+	limits := app.Timeouts.limits()
+	if err := app.Limits.bound(&limits); err != nil {
+		return nil, err
+	}
+	caps, err := app.policyCaps()
+	if err != nil {
+		return nil, err
+	}
 	return &session.Generation{
 		Policies:      policies,
 		DefaultPolicy: name,
 		Guard:         app.guard,
 		Stub:          stub,
 		FakeIPv6:      stub6,
-		Limits:        app.Timeouts.limits(),
+		Limits:        limits,
+		PolicyCaps:    caps,
+		Parent:        parent,
 		SNI:           mode,
 		LocalHosts:    locals,
 		Log:           app.log,

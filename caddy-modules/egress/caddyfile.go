@@ -44,6 +44,7 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 //			ask   { RULE… }
 //			always_list FILE
 //			enforce on|off
+//			limits { … }
 //		}]
 //		dns [ADDR…] [{
 //			max_ttl|min_ttl|neg_ttl DURATION
@@ -63,6 +64,15 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 //		}
 //		approver queue|http ADDRESS [{
 //			timeout DURATION
+//		}]
+//		limits {
+//			tunnels|requests|per_second NUMBER
+//			bytes SIZE
+//		}
+//		upstream URL [{
+//			auth_file FILE
+//			no_proxy  HOST [PORT…] …
+//			by        name|address
 //		}]
 //		sni enforce|log|off
 //		sandbox on|off [{
@@ -146,6 +156,11 @@ func (p *parser) option() error {
 	case "timeouts":
 		p.app.Timeouts = new(Timeouts)
 		return p.need(name, p.timeoutsLine)
+	case "limits":
+		p.app.Limits = new(Limits)
+		return p.limits(p.app.Limits)
+	case "upstream":
+		return p.upstream()
 	case "sandbox":
 		return p.sandbox()
 	case "approver":
@@ -158,7 +173,7 @@ func (p *parser) option() error {
 			return p.WrapErr(err)
 		}
 	default:
-		return p.Errf("unrecognized egress option %q; want default_policy, local, always_deny, policy, dns, sessions, timeouts, approver, sandbox or sni", name)
+		return p.Errf("unrecognized egress option %q; want default_policy, local, always_deny, policy, dns, sessions, timeouts, limits, upstream, approver, sandbox or sni", name)
 	}
 	return nil
 }

@@ -69,8 +69,14 @@ func (p *parser) policyLine(pol *Policy) error {
 		}
 	case "always_list":
 		return p.alwaysList(pol)
+	case "limits":
+		if pol.Limits != nil {
+			return p.Errf("limits is given twice")
+		}
+		pol.Limits = new(Limits)
+		return p.limits(pol.Limits)
 	default:
-		return p.Errf("unrecognized policy option %q; want baseline, allow, list, deny, ask, always_list or enforce", name)
+		return p.Errf("unrecognized policy option %q; want baseline, allow, list, deny, ask, always_list, limits or enforce", name)
 	}
 	return nil
 }

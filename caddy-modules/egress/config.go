@@ -47,6 +47,10 @@ type Policy struct {
 	// a regular file of this user's, in a folder to which nobody else may write, that
 	// this policy reads as a list. Default: none; then nobody can allow for always.
 	AlwaysList string `json:"always_list,omitempty"`
+
+	// What one session of this policy may have open and move, where that is less than
+	// the limits of all. Default: no more bounds.
+	Limits *Limits `json:"limits,omitempty"`
 }
 
 // Sessions holds what concerns the sessions of the control API.

@@ -3,9 +3,7 @@ package gitgateway
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
-	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/dustin/go-humanize"
@@ -31,21 +29,6 @@ type Conditions struct {
 
 // leastPack is less than a pack with one commit takes, and so a unit that was forgotten.
 const leastPack = 1 << 10
-
-// parseSize reads a size with its unit: a bare number could be meant in any.
-func parseSize(name, text string) (int64, error) {
-	size, err := humanize.ParseBytes(text)
-	if err != nil || strings.TrimRight(text, "0123456789., ") == "" {
-		return 0, fmt.Errorf("parse %s %q: want a size with its unit, as in 50MB or 1GiB", name, text)
-	}
-	switch {
-	case size < leastPack:
-		return 0, fmt.Errorf("parse %s %q: want a size of 1KiB or more, as in 50MB or 1GiB", name, text)
-	case size > math.MaxInt64:
-		size = math.MaxInt64
-	}
-	return int64(size), nil
-}
 
 func (c Conditions) compile() (gitgw.Conditions, error) {
 	switch {
@@ -91,7 +74,7 @@ func (c *Conditions) unmarshal(d *caddyfile.Dispenser) (ours bool, err error) {
 			return true, d.Errf("max_refs %q: want a number from 1 to %d", text, gitgw.MaxRefs)
 		}
 	case "max_pack":
-		if c.MaxPack, err = parseSize("max_pack", text); err != nil {
+		if c.MaxPack, err = egress.ParseSize("max_pack", text); err != nil {
 			return true, d.WrapErr(err)
 		}
 	default:

@@ -85,7 +85,7 @@ func (h *Handler) unmarshalSpool(d *caddyfile.Dispenser) error {
 // size is an option that is a number of bytes, with its unit.
 func size(name string, into *int64) option {
 	return option{"SIZE, as in 500MB or 8GiB", func(text string) (err error) {
-		*into, err = parseSize(name, text)
+		*into, err = egress.ParseSize(name, text)
 		return err
 	}}
 }

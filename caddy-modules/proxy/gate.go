@@ -51,8 +51,9 @@ type Gate struct {
 	// nobody is asked about a target that is an address itself.
 	Held func(name string, addr netip.Addr) (release func(), ok bool)
 
-	// Parent is the proxy that allowed connections go through, nil for none.
-	Parent *Parent
+	// Parent gives the proxy that allowed connections go through from now on, nil for
+	// none. May be nil.
+	Parent func() *Parent
 
 	// dial replaces the dialling of a vetted address in tests, where there is
 	// no internet. Nothing sets it outside of them.
@@ -98,8 +99,9 @@ func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 
-	if g.Parent.named(t) {
-		return g.openNamed(ctx, t, d)
+	parent := g.parent()
+	if parent.named(t) {
+		return g.openNamed(ctx, parent, t, d)
 	}
 	start := time.Now()
 	var one [1]netip.Addr
@@ -117,10 +119,11 @@ func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit
 	looked := time.Now()
 	var conn *net.TCPConn
 	var addr netip.Addr
-	parent := ""
-	if g.Parent != nil && !g.Parent.passes(t, addrs[0]) {
-		parent = g.Parent.String()
-		conn, addr, err = g.through(ctx, t, addrs)
+	if parent != nil && parent.passes(t, addrs[0]) {
+		parent = nil
+	}
+	if parent != nil {
+		conn, addr, err = g.through(ctx, parent, t, addrs)
 	} else {
 		conn, addr, err = g.connect(ctx, t, addrs)
 	}
@@ -139,7 +142,7 @@ func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit
 		Addr:     netip.AddrPortFrom(addr, t.Port()),
 		Decision: d,
 		Resolved: shownAddrs(t, addrs),
-		Parent:   parent,
+		Parent:   parent.String(),
 		Lookup:   looked.Sub(start),
 		Connect:  time.Since(looked),
 		Release:  release,
@@ -147,13 +150,20 @@ func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit
 }
 
 // openNamed connects to a name by the parent, which looks it up.
-func (g *Gate) openNamed(ctx context.Context, t policy.Target, d policy.Decision) (*net.TCPConn, Opened, error) {
+func (g *Gate) openNamed(ctx context.Context, parent *Parent, t policy.Target, d policy.Decision) (*net.TCPConn, Opened, error) {
 	if err := refuseNamed(t, d); err != nil {
 		return nil, Opened{}, err
 	}
 	start := time.Now()
-	conn, _, err := g.through(ctx, t, nil)
-	return conn, Opened{Decision: d, Parent: g.Parent.String(), Connect: time.Since(start)}, err
+	conn, _, err := g.through(ctx, parent, t, nil)
+	return conn, Opened{Decision: d, Parent: parent.String(), Connect: time.Since(start)}, err
+}
+
+func (g *Gate) parent() *Parent {
+	if g.Parent == nil {
+		return nil
+	}
+	return g.Parent()
 }
 
 // hold keeps the address for as long as the connection to it lives.

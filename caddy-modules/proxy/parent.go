@@ -66,8 +66,13 @@ func NewParent(text string, secret func() (string, error), noProxy []policy.Rule
 	return p, nil
 }
 
-// String is the host and port, without credentials.
-func (p *Parent) String() string { return p.host }
+// String is the host and port, without credentials, "" of none.
+func (p *Parent) String() string {
+	if p == nil {
+		return ""
+	}
+	return p.host
+}
 
 // passes says that a target, or the address that it resolved to, is dialled
 // without the parent.
@@ -104,15 +109,14 @@ var errRefusedByParent = errors.New("the parent proxy refused the connection")
 
 // through connects to a target by the parent: by its name, or by the first of the
 // vetted addresses that the parent reaches.
-func (g *Gate) through(ctx context.Context, t policy.Target, addrs []netip.Addr) (*net.TCPConn, netip.Addr, error) {
-	p := g.Parent
+func (g *Gate) through(ctx context.Context, p *Parent, t policy.Target, addrs []netip.Addr) (*net.TCPConn, netip.Addr, error) {
 	if len(addrs) == 0 {
-		conn, err := g.oneThrough(ctx, t, t.String())
+		conn, err := g.oneThrough(ctx, p, t, t.String())
 		return conn, netip.Addr{}, p.asError(ctx, t, err)
 	}
 	var first error
 	for _, a := range addrs[:min(len(addrs), maxAttempts)] {
-		conn, err := g.oneThrough(ctx, t, netip.AddrPortFrom(a, t.Port()).String())
+		conn, err := g.oneThrough(ctx, p, t, netip.AddrPortFrom(a, t.Port()).String())
 		if err == nil {
 			return conn, a, nil
 		}
@@ -135,8 +139,7 @@ func (p *Parent) asError(ctx context.Context, t policy.Target, err error) error 
 
 // oneThrough gives a connection to the parent, bare, with the bytes of the
 // handshake read and not one more.
-func (g *Gate) oneThrough(ctx context.Context, t policy.Target, to string) (*net.TCPConn, error) {
-	p := g.Parent
+func (g *Gate) oneThrough(ctx context.Context, p *Parent, t policy.Target, to string) (*net.TCPConn, error) {
 	// The policy may have changed since; there is no address of a socket to ask
 	// about, as there is without a parent.
 	set := g.policy().Approved(ctx)

@@ -78,7 +78,7 @@ func withParent(t *testing.T, scheme string, o *origin, secret string, byName bo
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(b *lab) { b.srv.Gate.Parent = p }
+	return func(b *lab) { b.srv.Gate.Parent = func() *Parent { return p } }
 }
 
 const parentOK = "HTTP/1.1 200 OK\r\nX-Foo: bar\r\n\r\n"

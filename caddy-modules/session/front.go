@@ -61,7 +61,7 @@ func (f *front) serve(v *view) {
 		one.limits, one.sni = v.gen.Limits, v.gen.SNI
 	}
 	one.server = &proxy.Server{
-		Gate:   &proxy.Gate{Policy: s.policy, Resolver: s, Limits: one.limits, Record: s.record, Ask: s.ask, Held: s.held},
+		Gate:   &proxy.Gate{Policy: s.policy, Resolver: s, Limits: one.limits, Record: s.record, Ask: s.ask, Held: s.held, Parent: s.parent},
 		Local:  s.local,
 		PushAt: s.pushAt,
 		NameOf: s.nameOf,
@@ -103,7 +103,7 @@ func (f *front) update() {
 		return // there are no limits to go by; everything is refused
 	}
 	f.prune()
-	if f.serving.limits == v.gen.Limits && f.serving.sni == v.gen.SNI {
+	if perServer(f.serving.limits) == perServer(v.gen.Limits) && f.serving.sni == v.gen.SNI {
 		return
 	}
 	before := f.serving
@@ -113,6 +113,13 @@ func (f *front) update() {
 	before.loops.Wait()
 	f.retired = append(f.retired, before)
 	f.serve(v)
+}
+
+// perServer are the limits that a server has from its start to its end: the caps are
+// the session's, whatever server it has.
+func perServer(l proxy.Limits) proxy.Limits {
+	l.Tunnels, l.Requests, l.PerSecond, l.Bytes = 0, 0, 0, 0
+	return l
 }
 
 // prune closes the retired servers that have no connection left. mu is held.

@@ -40,6 +40,9 @@ type Generation struct {
 	// PolicyCaps bound the sessions of a policy, by its name, further than Limits does.
 	PolicyCaps map[string]Caps
 
+	// Parent is the proxy that new connections of all sessions go through, nil for none.
+	Parent *proxy.Parent
+
 	// LocalHosts are names that the appliance answers itself, on port 80 and
 	// before any policy: git.internal is the listener "git" of the Network.
 	LocalHosts []string

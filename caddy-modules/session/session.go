@@ -84,6 +84,14 @@ func (s *session) isOpen() bool {
 // policy is the set that judges a new connection.
 func (s *session) policy() *policy.Set { return s.view.Load().set }
 
+// parent is what connections go through by the configuration that governs.
+func (s *session) parent() *proxy.Parent {
+	if g := s.view.Load().gen; g != nil {
+		return g.Parent
+	}
+	return nil // nothing is allowed either
+}
+
 // local answers the hosts that the appliance serves itself. They are its door to
 // the forge and not egress: they are there with the network off as well.
 func (s *session) local(t policy.Target) (func(context.Context) (net.Conn, error), bool) {
