@@ -12,7 +12,7 @@ import (
 func benchView(b *testing.B) *View {
 	b.Helper()
 	up := newFakeUpstream(b)
-	g, err := New(Config{Upstreams: []string{up.addr}, Public: testNets, QPS: 1 << 20, Burst: 1 << 20, MaxTTL: 24 * 3600e9})
+	g, err := New(Config{Upstreams: []string{up.addr}, QPS: 1 << 20, Burst: 1 << 20, MaxTTL: 24 * 3600e9})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -114,7 +114,7 @@ type caseOpts struct {
 
 func (o caseOpts) config() Config {
 	return Config{
-		DenyRcode: o.DenyRcode, Types: o.Types, CNAME: o.CNAME, Private: o.Private, PrivateFor: o.PrivateFor,
+		DenyRcode: o.DenyRcode, Types: o.Types, CNAME: o.CNAME, Private: o.Private,
 		MinTTL: time.Duration(o.TTLMin) * time.Second, MaxTTL: time.Duration(o.TTLMax) * time.Second,
 		NegTTL: time.Duration(o.NegTTLMax) * time.Second, UDPSize: o.UDPMax, MaxAnswers: o.MaxAnswers, MaxCNAME: o.CNAMEMax,
 		WildcardNames: o.WCUnique, WildcardSub: o.WCSubMax, WildcardBytes: o.WCBytes, QPS: o.QPS, Burst: o.Burst,
@@ -210,9 +210,9 @@ func TestZeroConfigHasTheCasesDefaults(t *testing.T) {
 func (c dnsCase) run(t *testing.T) {
 	t.Helper()
 	l := newLab(t, c.Opts.config())
-	sets := map[string]*policy.Set{"A": rules(t, c.Allow, c.Deny)}
+	sets := map[string]*policy.Set{"A": rulesIn(t, c.Allow, c.Deny, c.Opts.PrivateFor)}
 	for name, lists := range c.Sessions {
-		sets[name] = rules(t, lists.Allow, lists.Deny)
+		sets[name] = rulesIn(t, lists.Allow, lists.Deny, c.Opts.PrivateFor)
 	}
 	views := make(map[string]*View)
 	for name, set := range sets {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -77,14 +76,6 @@ type Config struct {
 	// Private is Reject or Drop; Reject. View.Resolve always rejects: what it
 	// returns is dialled without another look at what was left out.
 	Private string
-	// PrivateFor has, for single names, the private ranges their addresses may
-	// lie in: what the rule flag `private` says of every private range, narrowed
-	// to some. Metadata addresses stay refused.
-	PrivateFor map[string][]netip.Prefix
-	// Public are ranges for documentation and benchmarks (192.0.2.0/24,
-	// 198.18.0.0/15 …) that are in real use here, as in a laboratory. The
-	// policy's own check at the connection does not know of them.
-	Public []netip.Prefix
 	// MaxAnswers is the most addresses in one answer; 16.
 	MaxAnswers int
 	// UDPSize is the largest UDP answer in octets; 1232.
@@ -223,18 +214,17 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// hostSet parses names given in the configuration.
-func hostSet[V any](what string, names map[string]V) (map[policy.Host]V, error) {
-	hosts := make(map[policy.Host]V, len(names))
-	for name, v := range names {
+func localHosts(names []string) (map[policy.Host]struct{}, error) {
+	hosts := make(map[policy.Host]struct{}, len(names))
+	for _, name := range names {
 		host, err := policy.ParseName(name)
 		if err != nil {
-			return nil, fmt.Errorf("parse %s %q: %w", what, name, err)
+			return nil, fmt.Errorf("parse local_hosts %q: %w", name, err)
 		}
 		if host.Name() == "" {
-			return nil, fmt.Errorf("parse %s %q: it is an address", what, name)
+			return nil, fmt.Errorf("parse local_hosts %q: it is an address", name)
 		}
-		hosts[host] = v
+		hosts[host] = struct{}{}
 	}
 	return hosts, nil
 }

@@ -1,7 +1,6 @@
 package dnsguard
 
 import (
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,8 +38,6 @@ func TestNewRefuses(t *testing.T) {
 		{"private mode", Config{Private: "allow"}, "private mode"},
 		{"rcode", Config{DenyRcode: "SLIP"}, "deny_rcode"},
 		{"type", Config{Types: []string{"TXT"}}, "TXT"},
-		{"private_for", Config{PrivateFor: map[string][]netip.Prefix{"*.corp.example": nil}}, "private_for"},
-		{"private_for an address", Config{PrivateFor: map[string][]netip.Prefix{"10.0.0.1": nil}}, "address"},
 		{"local host", Config{LocalHosts: []string{"a b"}}, "local_hosts"},
 		{"size", Config{UDPSize: 100}, "udp_size"},
 	} {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -159,7 +158,7 @@ func (g *Guard) vet(set *policy.Set, target policy.Target, f *finding, private s
 		return outcome{verdict: Deny, reason: reasonTarget, detail: "no rule allows any target of its service records"}
 	}
 	for _, addr := range f.addrs {
-		if d, ok := g.addrAllowed(set, target, addr); ok {
+		if d := set.DecideAddr(target, addr); d.Allowed {
 			out.addrs = append(out.addrs, addr)
 		} else {
 			if len(out.refused) == 0 {
@@ -199,28 +198,6 @@ func (g *Guard) hopAllowed(set *policy.Set, target policy.Target, hop policy.Hos
 func serviceAllowed(set *policy.Set, s service) bool {
 	target, err := policy.NewTarget(s.target, s.port, schemeOf(s.port))
 	return err == nil && set.Decide(target).Allowed
-}
-
-// addrAllowed judges one address of an allowed name.
-func (g *Guard) addrAllowed(set *policy.Set, target policy.Target, addr netip.Addr) (policy.Decision, bool) {
-	d := set.DecideAddr(target, addr)
-	if d.Allowed {
-		return d, true
-	}
-	if d.Code == policy.AddressClass {
-		class, inner := policy.Classify(addr)
-		within := func(p netip.Prefix) bool { return p.Contains(inner) }
-		switch class {
-		case policy.Documentation, policy.Benchmark:
-			// Nobody's addresses, unless the operator says that they are his.
-			return d, slices.ContainsFunc(g.conf.Public, within)
-		default:
-			// An address that merely carries a private one is not what the range
-			// was written for.
-			return d, class.ByName() && inner == addr.Unmap() && slices.ContainsFunc(g.privateFor[target.Host()], within)
-		}
-	}
-	return d, false
 }
 
 func resolverDetail(name string) string {

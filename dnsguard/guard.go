@@ -17,7 +17,6 @@ type Guard struct {
 	conf       Config
 	types      []uint16
 	denyRcode  int
-	privateFor map[policy.Host][]netip.Prefix
 	localHosts map[policy.Host]struct{}
 	asker      exchanger
 	fixed      []upstream // configured ones; nil when resolv.conf is followed
@@ -36,14 +35,7 @@ func New(conf Config) (*Guard, error) {
 		g.types = append(g.types, dns.StringToType[name])
 	}
 	var err error
-	if g.privateFor, err = hostSet("private_for", conf.PrivateFor); err != nil {
-		return nil, fmt.Errorf("configure the dns guard: %w", err)
-	}
-	local := make(map[string]struct{}, len(conf.LocalHosts))
-	for _, name := range conf.LocalHosts {
-		local[name] = struct{}{}
-	}
-	if g.localHosts, err = hostSet("local_hosts", local); err != nil {
+	if g.localHosts, err = localHosts(conf.LocalHosts); err != nil {
 		return nil, fmt.Errorf("configure the dns guard: %w", err)
 	}
 	var failures []error

@@ -14,11 +14,11 @@ import (
 // so that the connection can be asked about, and are looked up after the yes alone.
 func TestAskedNames(t *testing.T) {
 	l := newLab(t, Config{})
-	set, err := policy.Compile(policy.Lists{Ask: list(t, "*.example.com 8443")}, nil)
+	set, err := policy.Compile(policy.Lists{Ask: list(t, "*.example.com 8443"), Ranges: policy.Ranges{Public: testNets}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	anyHost, err := policy.Compile(policy.Lists{AskAny: true, Deny: list(t, "evil.example")}, nil)
+	anyHost, err := policy.Compile(policy.Lists{AskAny: true, Deny: list(t, "evil.example"), Ranges: policy.Ranges{Public: testNets}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

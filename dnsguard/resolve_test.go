@@ -173,11 +173,13 @@ func TestResolveNAT64(t *testing.T) {
 }
 
 func TestResolvePrivate(t *testing.T) {
-	l := newLab(t, Config{PrivateFor: map[string][]netip.Prefix{
+	l := newLab(t, Config{})
+	set := rulesIn(t, []string{"git.corp.example", "any.corp.example", "wiki.corp.example private", "a.example.com"}, nil, map[string][]netip.Prefix{
 		"git.corp.example": {netip.MustParsePrefix("10.9.0.0/16")},
 		"any.corp.example": {netip.MustParsePrefix("0.0.0.0/0")},
-	}})
-	v := l.session(t, "s", "git.corp.example", "any.corp.example", "wiki.corp.example private", "a.example.com")
+	})
+	v := l.Session("s", l.rulesOf(set))
+	defer v.Close()
 	for _, c := range []struct {
 		name, addr string
 		ok         bool

@@ -56,7 +56,7 @@ func bubble(t *testing.T, conf Config, test func(t *testing.T, up *pipeUpstream,
 	synctest.Test(t, func(t *testing.T) {
 		up := &pipeUpstream{script: func(_ string, q *dns.Msg) *dns.Msg { return reply(q, good) }}
 		conf.Dial = up.dial
-		conf.Public, conf.secondFamily = testNets, patience
+		conf.secondFamily = patience
 		if conf.Upstreams == nil {
 			conf.Upstreams = []string{"192.0.2.53"}
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -245,6 +246,20 @@ func (r *records) take() []Record {
 // a configuration that has it would be refused whole.
 func rules(tb testing.TB, allow, deny []string) *policy.Set {
 	tb.Helper()
+	return rulesIn(tb, allow, deny, nil)
+}
+
+// rulesIn is rules where names may lie in private ranges.
+func rulesIn(tb testing.TB, allow, deny []string, private map[string][]netip.Prefix) *policy.Set {
+	tb.Helper()
+	ranges := policy.Ranges{Public: testNets, PrivateFor: map[policy.Host][]netip.Prefix{}}
+	for name, prefixes := range private {
+		host, err := policy.ParseHost(name)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		ranges.PrivateFor[host] = prefixes
+	}
 	parse := func(lines []string) []policy.Rule {
 		var out []policy.Rule
 		for i, line := range lines {
@@ -254,7 +269,7 @@ func rules(tb testing.TB, allow, deny []string) *policy.Set {
 		}
 		return out
 	}
-	set, err := policy.Compile(policy.Lists{Allow: parse(allow), Deny: parse(deny)}, nil)
+	set, err := policy.Compile(policy.Lists{Allow: parse(allow), Deny: parse(deny), Ranges: ranges}, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -273,7 +288,6 @@ func newLab(tb testing.TB, conf Config) *lab {
 	tb.Helper()
 	l := &lab{up: newFakeUpstream(tb), clock: newClock(), records: new(records)}
 	conf.Upstreams = append(conf.Upstreams, l.up.addr)
-	conf.Public = append(conf.Public, testNets...)
 	conf.Record = l.records.add
 	conf.now = l.clock.now
 	if conf.secondFamily == 0 {

@@ -278,7 +278,6 @@ func (v *View) live(set *policy.Set, target policy.Target, name string) []netip.
 	addrs := v.state.pins.of(name, v.now())
 	v.state.mu.Unlock()
 	return slices.DeleteFunc(addrs, func(addr netip.Addr) bool {
-		_, ok := v.guard.addrAllowed(set, target, addr)
-		return !ok
+		return !set.DecideAddr(target, addr).Allowed
 	})
 }

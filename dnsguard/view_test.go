@@ -41,7 +41,7 @@ func TestStoreOutlivesAConfiguration(t *testing.T) {
 	up := newFakeUpstream(t)
 	store := new(Store)
 	guard := func(names int) *Guard {
-		g, err := New(Config{Upstreams: []string{up.addr}, Store: store, WildcardNames: names, Public: testNets})
+		g, err := New(Config{Upstreams: []string{up.addr}, Store: store, WildcardNames: names})
 		if err != nil {
 			t.Fatal(err)
 		}

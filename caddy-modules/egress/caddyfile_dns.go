@@ -34,6 +34,9 @@ func (p *parser) dns() error {
 	} else if err := guard.Close(); err != nil {
 		return At(begin, err)
 	}
+	if _, err := d.ranges(); err != nil {
+		return At(begin, err)
+	}
 	return nil
 }
 

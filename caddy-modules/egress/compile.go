@@ -56,6 +56,10 @@ func (app *App) compile(own policy.OwnFunc, files bool) (map[string]*policy.Set,
 	if len(configured) == 0 {
 		configured = map[string]*Policy{builtinPolicy: {Baseline: true}}
 	}
+	shared := policy.Lists{AlwaysDeny: always}
+	if shared.Ranges, err = app.DNS.ranges(); err != nil {
+		return nil, "", err
+	}
 	sets := make(map[string]*policy.Set, len(configured))
 	for name, pol := range configured {
 		if !policyName.MatchString(name) {
@@ -64,17 +68,17 @@ func (app *App) compile(own policy.OwnFunc, files bool) (map[string]*policy.Set,
 		if pol == nil {
 			return nil, "", fmt.Errorf("policy %s is null: write {} for one that allows nothing", name)
 		}
-		if sets[name], err = pol.compile(name, always, own, files); err != nil {
+		if sets[name], err = pol.compile(name, shared, own, files); err != nil {
 			return nil, "", err
 		}
 	}
 	return sets, name, nil
 }
 
-// compile makes the set of one policy. Its list files are read where files says so:
+// compile makes the set of one policy, with what lists has for all. Its list files are read where files says so:
 // the adapter, which has no need to, leaves them to whoever loads its result.
-func (pol *Policy) compile(name string, always []policy.Rule, own policy.OwnFunc, files bool) (*policy.Set, error) {
-	lists := policy.Lists{AlwaysDeny: always, AskAny: pol.AskAny}
+func (pol *Policy) compile(name string, lists policy.Lists, own policy.OwnFunc, files bool) (*policy.Set, error) {
+	lists.AskAny = pol.AskAny
 	var err error
 	if pol.Baseline {
 		if lists.Allow, err = builtin("allow"); err != nil {

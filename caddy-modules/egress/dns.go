@@ -7,6 +7,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"postern/caddy-modules/policy"
 	"postern/caddy-modules/session"
 	"postern/dnsguard"
 )
@@ -93,19 +94,30 @@ func (d *DNS) guard(conf dnsguard.Config) (*dnsguard.Guard, error) {
 	conf.DenyRcode, conf.CNAME, conf.Private = d.DenyRcode, d.CNAME, d.Private
 	conf.WildcardNames, conf.WildcardBytes, conf.WildcardSub = d.WildcardNames, d.WildcardBytes, d.WildcardSub
 	conf.QPS, conf.Burst, conf.SameCase = d.QPS, d.Burst, d.SameCase
-	var err error
-	if conf.Public, err = prefixes("public", d.Public); err != nil {
-		return nil, err
-	}
-	for host, ranges := range d.PrivateFor {
-		if conf.PrivateFor == nil {
-			conf.PrivateFor = map[string][]netip.Prefix{}
-		}
-		if conf.PrivateFor[host], err = prefixes("private_for "+host, ranges); err != nil {
-			return nil, err
-		}
-	}
 	return dnsguard.New(conf)
+}
+
+// ranges reads what addresses mean here. They are the policies': whoever dials asks these.
+func (d *DNS) ranges() (r policy.Ranges, err error) {
+	if d == nil {
+		return r, nil
+	}
+	if r.Public, err = prefixes("public", d.Public); err != nil {
+		return r, err
+	}
+	for name, texts := range d.PrivateFor {
+		host, err := policy.ParseName(name)
+		if err != nil {
+			return r, fmt.Errorf("parse private_for %q: %w", name, err)
+		}
+		if r.PrivateFor == nil {
+			r.PrivateFor = map[policy.Host][]netip.Prefix{}
+		}
+		if r.PrivateFor[host], err = prefixes("private_for "+name, texts); err != nil {
+			return r, err
+		}
+	}
+	return r, r.Check()
 }
 
 // stub reads how names are answered on lent sockets.

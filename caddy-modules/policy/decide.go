@@ -176,7 +176,8 @@ func (s *Set) DecideAddr(t Target, a netip.Addr) (d Decision) {
 	}
 	local := thisMachine(t.host.name)
 	switch {
-	case class == Public && !local:
+	case (class == Public || s.ranges.public(class, inner)) && !local:
+	case !local && s.ranges.private(t.host, class, a, inner):
 	case m.private != nil && class.ByName() && inner == a && (class == Loopback || !local):
 		if !d.TCP && !d.would {
 			d.by(Allow, m.private)

@@ -26,6 +26,8 @@ type Lists struct {
 	// machine and for addresses that are not public: those need a rule that names
 	// them.
 	AskAny bool
+	// Ranges are what this network has in place of the usual meaning of addresses.
+	Ranges Ranges
 }
 
 // run is a part of the entries of an index.
@@ -47,6 +49,7 @@ type Set struct {
 	report bool   // refusals by the lists are told and not made
 	added  []Rule // rules of extra
 	own    OwnFunc
+	ranges *Ranges
 	closed Code   // NetworkOff or PolicyGone: nothing is looked at
 	reason string // of closed
 }
@@ -59,7 +62,11 @@ type Set struct {
 // for anything, and is told at the connection which rule closes it. Dead lists such
 // rules for those who want to refuse them at load.
 func Compile(l Lists, own OwnFunc) (*Set, error) {
-	s := &Set{own: own}
+	if err := l.Ranges.Check(); err != nil {
+		return nil, fmt.Errorf("compile policy: %w", err)
+	}
+	ranges := l.Ranges.clone()
+	s := &Set{own: own, ranges: &ranges}
 	s.lists.AskAny = l.AskAny
 	builtin := builtins()
 	b := newBuilder(len(builtin) + len(l.AlwaysDeny) + len(l.Deny) + len(l.Allow) + len(l.Ask) + lines(l.AllowLists) + lines(l.DenyLists))
@@ -218,6 +225,7 @@ func (s *Set) Lists() Lists {
 		Allow:      slices.Concat(s.lists.Allow, s.rulesOf(s.listed[0]), s.added),
 		Ask:        slices.Clone(s.lists.Ask),
 		AskAny:     s.lists.AskAny,
+		Ranges:     s.ranges.clone(),
 	}
 }
 
