@@ -1,0 +1,209 @@
+package nameguard
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxRules bounds the rules of one run, and maxNames the paths under which its
+// directories are seen.
+const (
+	maxRules = 1 << 16
+	maxNames = 256
+)
+
+// Rules are the rules of one run, compiled. They do not change, and any number of
+// goroutines may ask them.
+type Rules struct {
+	roots      states // of every path: the node at / and that of every directory
+	first      *filter
+	packages   []string
+	free       []string
+	starts     []start
+	trapRemove bool
+	moved      *Rule // what a directory that leaves packages or a free directory breaks
+}
+
+// start is a directory that is also seen elsewhere: below at, paths go on from the states
+// of that other place.
+type start struct {
+	at       string
+	states   states
+	packaged bool  // the other place lies in packages
+	denied   *Rule // the other place lies in what is forbidden
+}
+
+// Compile reads the rules once. Everything that cannot be honoured exactly is an error,
+// all of which are told, each with the text of its rule and where it stands.
+func Compile(c Config) (*Rules, error) {
+	if n := len(c.Globs) + len(c.Names) + len(c.Paths); n > maxRules {
+		return nil, fmt.Errorf("compile rules for names: %d rules, at most %d", n, maxRules)
+	}
+	rooted, floating := &node{}, &node{loop: true}
+	r := &Rules{roots: states{rooted, floating}, packages: slices.Clone(c.Packages), trapRemove: c.TrapRemove}
+	var errs []error
+	for i, list := range [][]Rule{c.Globs, c.Names} {
+		for _, rule := range list {
+			p, err := Parse(rule.Text)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", rule.Source, err))
+				continue
+			}
+			from := floating
+			if p.Rooted {
+				from = rooted
+			}
+			from.lay(p, &rule, i == 1).end(&rule, i == 1)
+		}
+	}
+	for _, rule := range c.Paths {
+		if err := checkPath(rule.Text); err != nil {
+			errs = append(errs, fmt.Errorf("%s: forbid path: %w", rule.Source, err))
+			continue
+		}
+		rooted.lay(literal(rule.Text), &rule, false).end(&rule, false)
+	}
+	for _, name := range c.Packages {
+		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+			errs = append(errs, fmt.Errorf("packages: %q is not the name of a directory", clip(name)))
+		}
+	}
+	aliases, err := closure(c.Aliases)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	errs = append(errs, r.setFree(c.Free, aliases)...)
+	r.first = filterOf(floating)
+	r.setStarts(aliases)
+	r.moved = r.movedRule(&c)
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("compile rules for names: %w", errors.Join(errs...))
+	}
+	return r, nil
+}
+
+// literal is a path as a pattern, in which nothing is a wildcard.
+func literal(path string) Pattern {
+	return Pattern{Rooted: true, Parts: strings.Split(path[1:], "/"), literal: true}
+}
+
+// setFree notes the free directories under all their names, and pins them: one that was
+// moved away would take what was made in it to where the rules hold.
+func (r *Rules) setFree(dirs []string, aliases [][]string) (errs []error) {
+	rooted := r.roots[0]
+	for _, dir := range dirs {
+		if err := checkPath(dir); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", sourceFree, err))
+			continue
+		}
+		for _, at := range otherNames(dir, aliases) {
+			if inside, other := shownElsewhere(at, aliases); inside != "" {
+				errs = append(errs, fmt.Errorf("%s %s: %s in it is also %s, where the rules hold; declare that free as well", sourceFree, clip(dir), clip(inside), clip(other)))
+			}
+			if rule := reaches(rooted, at); rule != nil {
+				errs = append(errs, fmt.Errorf("%s %s: %s (%s) forbids what is there; take one of the two back", sourceFree, clip(dir), clip(rule.Text), rule.Source))
+			}
+			r.free = append(r.free, at)
+		}
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	for _, at := range r.free {
+		pinPath(rooted, &Rule{Text: at, Source: sourceFree})
+	}
+	return nil
+}
+
+// shownElsewhere is a directory in dir that has another name outside.
+func shownElsewhere(dir string, aliases [][]string) (inside, other string) {
+	for _, set := range aliases {
+		for _, at := range set {
+			if rest, ok := below([]byte(at), dir); !ok || len(rest) == 0 {
+				continue
+			}
+			for _, other := range set {
+				if _, ok := below([]byte(other), dir); !ok {
+					return at, other
+				}
+			}
+		}
+	}
+	return "", ""
+}
+
+// pinPath pins what is at a path, and its ancestors.
+func pinPath(rooted *node, rule *Rule) {
+	rooted.lay(literal(rule.Text), rule, false).pin(rule, false)
+}
+
+// reaches is the rule from node that ends at path, above it, or can end below it.
+func reaches(from *node, path string) *Rule {
+	now := states{from}
+	for part := range strings.SplitSeq(path[1:], "/") {
+		now = now.step([]byte(part), isASCII(part), &filter{}, nil, nil)
+		for _, s := range now {
+			if rule := either(s.always, s.outside); rule != nil {
+				return rule
+			}
+		}
+	}
+	for _, s := range now {
+		if rule := either(s.pins, s.pinsOutside); rule != nil {
+			return rule
+		}
+	}
+	return nil
+}
+
+func either(a, b *Rule) *Rule {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// setStarts runs the automaton to the other places of each directory that has some. Each
+// of them is pinned with its ancestors: it is told by its path.
+func (r *Rules) setStarts(aliases [][]string) {
+	for _, set := range aliases {
+		for _, at := range set {
+			pinPath(r.roots[0], &Rule{Text: at, Source: sourceMount})
+		}
+	}
+	for _, set := range aliases {
+		for _, at := range set {
+			for _, other := range set {
+				if other != at {
+					r.starts = append(r.starts, r.startAt(at, other))
+				}
+			}
+		}
+	}
+}
+
+// startAt runs the automaton to other, for what is below at.
+func (r *Rules) startAt(at, other string) start {
+	s := start{at: at, states: r.roots}
+	for part := range strings.SplitSeq(other[1:], "/") {
+		s.states = s.states.step([]byte(part), isASCII(part), r.first, nil, nil)
+		if s.denied = s.states.forbidding(s.packaged); s.denied != nil {
+			break
+		}
+		s.packaged = s.packaged || r.isPackages([]byte(part))
+	}
+	return s
+}
+
+// movedRule is what is told of a directory that leaves where rules do not hold.
+func (r *Rules) movedRule(c *Config) *Rule {
+	switch {
+	case len(c.Names) > 0 && len(c.Packages) > 0:
+		return &Rule{Text: "move out of " + c.Packages[0], Source: c.Names[0].Source}
+	case len(r.free) > 0:
+		return &Rule{Text: "move out of " + r.free[0], Source: sourceFree}
+	}
+	return nil
+}
