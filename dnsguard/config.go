@@ -109,7 +109,8 @@ type Config struct {
 	Store *Store
 	// Record gets every judged query, may be nil, and must not block.
 	Record func(Record)
-	// Log gets the same at debug level, refusals at info; discarded.
+	// Log gets the same at debug level, at info what failed, and faults of the guard itself
+	// as errors; discarded.
 	Log *slog.Logger
 
 	now          func() time.Time

@@ -159,8 +159,10 @@ func report(ctx context.Context, c *Config, r Record) {
 	if c.Record != nil {
 		c.Record(r)
 	}
+	// A refusal is detail here: Record is for those who are told of refusals. What could
+	// not be read or answered has no other line.
 	level := slog.LevelDebug
-	if r.Verdict != Allow {
+	if r.Verdict == Error || r.Verdict == Fail {
 		level = slog.LevelInfo
 	}
 	if c.Log.Enabled(ctx, level) {

@@ -254,7 +254,7 @@ func (app *App) generation() (*session.Generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if app.guard, err = app.DNS.guard(dnsguard.Config{Store: app.names, LocalHosts: locals, Record: app.registry.Judged, Log: detail(app.log)}); err != nil {
+	if app.guard, err = app.DNS.guard(dnsguard.Config{Store: app.names, LocalHosts: locals, Record: app.registry.Judged, Log: app.log}); err != nil {
 		return nil, err
 	}
 	stub, stub6, err := app.DNS.stub()

@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -58,17 +57,5 @@ func TestProcessLogFollowsReloads(t *testing.T) {
 		if found != 1 {
 			t.Errorf("%s has the record %d times:\n%s", file, found, data)
 		}
-	}
-}
-
-// What is detail is never more than that.
-func TestDetailIsAtDebugLevel(t *testing.T) {
-	var out bytes.Buffer
-	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelDebug} {
-		log := detail(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level})))
-		log.WithGroup("g").With(slog.Int("a", 1)).Info("asked", slog.Int("b", 2))
-	}
-	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=DEBUG msg=asked g.a=1 g.b=2") {
-		t.Errorf("logged %q", got)
 	}
 }
