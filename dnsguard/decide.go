@@ -44,6 +44,18 @@ var ErrClosed = errors.New("the session is over")
 // lookupPorts are the ports a name is asked for; the rule itself may name more.
 var lookupPorts = [...]uint16{443, 80, 22}
 
+// Named reports whether a name is one that a policy opens, on whatever port, or that an
+// approver may open: one that sessions of the policy are told of, and mean by its
+// addresses. A connection to it is judged by its own port.
+func Named(set *policy.Set, name string) bool {
+	host, err := policy.ParseName(name)
+	if err != nil {
+		return false
+	}
+	_, d := permit(set, host)
+	return d.Allowed || d.Code == policy.AskFirst
+}
+
 // permit asks the policy about a name. A lookup is for no port, so one port that
 // the lists allow is enough; the proxies ask again about the port they dial. The
 // target returned is one that is allowed; when none is, the decision says why

@@ -48,3 +48,40 @@ func TestHopReported(t *testing.T) {
 		t.Errorf("reported: %v", d.Code)
 	}
 }
+
+// Named is what sessions are told of: what the lists open on some port in some scheme,
+// and what an approver may open.
+func TestNamed(t *testing.T) {
+	ask := func(lists policy.Lists) *policy.Set {
+		t.Helper()
+		set, err := policy.Compile(lists, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	asked, err := policy.ParseRule("a.example 22", policy.Origin{File: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		set  *policy.Set
+		name string
+		want bool
+	}{
+		{rules(t, []string{"a.example http"}, nil), "a.example", true},
+		{rules(t, []string{"a.example 8443"}, nil), "a.example", true},
+		{rules(t, []string{"a.example"}, []string{"a.example"}), "a.example", false},
+		{rules(t, []string{"a.example"}, nil), "b.example", false},
+		{rules(t, []string{"a.example"}, nil), "no name", false},
+		{ask(policy.Lists{Ask: []policy.Rule{asked}}), "a.example", true},
+		{ask(policy.Lists{Ask: []policy.Rule{asked}}), "b.example", false},
+		{ask(policy.Lists{AskAny: true}), "b.example", true},
+		{policy.Off(), "a.example", false},
+		{nil, "a.example", false},
+	} {
+		if got := Named(c.set, c.name); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}

@@ -120,23 +120,17 @@ func (s *session) nameOf(a netip.Addr) (string, bool) {
 		return "", false
 	}
 	set := s.policy()
-	if t, err := policy.NewTarget(policy.HostFromAddr(a), 443, policy.SchemeTLS); err != nil || set.Decide(t).Code != policy.NotAllowed {
+	t, err := policy.NewTarget(policy.HostFromAddr(a), 443, policy.SchemeTLS)
+	if err != nil {
+		return "", false
+	}
+	// That everything is asked about is no rule for the address.
+	if d := set.Decide(t); d.Code != policy.NotAllowed && (d.Code != policy.AskFirst || d.Rule != "") {
 		return "", false
 	}
 	for _, name := range view.NamesOf(a) {
-		host, err := policy.ParseName(name)
-		if err != nil {
-			continue
-		}
-		for _, port := range []uint16{443, 80, 22} {
-			t, err := policy.NewTarget(host, port, policy.SchemeTCP)
-			if err != nil {
-				continue
-			}
-			// The port that it is for is judged with the name.
-			if d := set.Decide(t); d.Allowed || d.Code == policy.PortNotAllowed {
-				return name, true
-			}
+		if dnsguard.Named(set, name) {
+			return name, true // the port that it is for is judged with it
 		}
 	}
 	return "", false

@@ -12,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"postern/caddy-modules/policy"
 	"postern/caddy-modules/session/lease"
 	"postern/dnsguard"
 )
@@ -252,5 +253,61 @@ func TestStubRefusalsHaveTheProxiesCodes(t *testing.T) {
 		if tun.reason != code || code == "" {
 			t.Errorf("%s: %q by name, %q by CONNECT", name, code, tun.reason)
 		}
+	}
+}
+
+// The address that a name was answered with counts as the name where the policy opens
+// the name on whatever port and in whatever scheme, or lets an approver open it; and
+// what a rule says of the address itself goes before that.
+func TestAddressMeansItsName(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, then policy.Lists
+		means       bool
+	}{
+		"allowed":               {policy.Lists{Allow: rules(t, "a.example")}, policy.Lists{Allow: rules(t, "a.example")}, true},
+		"on another port":       {policy.Lists{Allow: rules(t, "a.example")}, policy.Lists{Allow: rules(t, "a.example 8443")}, true},
+		"in plain HTTP":         {policy.Lists{Allow: rules(t, "a.example")}, policy.Lists{Allow: rules(t, "a.example http")}, true},
+		"in TLS":                {policy.Lists{Allow: rules(t, "a.example")}, policy.Lists{Allow: rules(t, "a.example https")}, true},
+		"asked about":           {policy.Lists{Allow: rules(t, "a.example")}, policy.Lists{Ask: rules(t, "a.example 22")}, true},
+		"all are asked about":   {policy.Lists{Allow: rules(t, "a.example")}, policy.Lists{AskAny: true}, true},
+		"and the address":       {policy.Lists{Allow: rules(t, "a.example")}, policy.Lists{AskAny: true, Allow: rules(t, "a.example")}, true},
+		"no more":               {policy.Lists{Allow: rules(t, "a.example")}, policy.Lists{Allow: rules(t, "b.example")}, false},
+		"denied":                {policy.Lists{Allow: rules(t, "a.example")}, policy.Lists{AskAny: true, Deny: rules(t, "a.example")}, false},
+		"the address is denied": {policy.Lists{Allow: rules(t, "a.example")}, policy.Lists{Allow: rules(t, "a.example"), Deny: rules(t, "9.9.9.1")}, false},
+		"the address is asked about": {
+			policy.Lists{Allow: rules(t, "a.example")}, policy.Lists{Allow: rules(t, "a.example"), Ask: rules(t, "9.9.9.1")}, false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, z := newRegistry(t), newZone(t)
+			store := new(dnsguard.Store)
+			push := func(lists policy.Lists) {
+				t.Helper()
+				g := guardedBy(t, r, dnsguard.Config{Upstreams: []string{z.addr}, Store: store})
+				g.Stub = StubAnswer
+				set, err := policy.Compile(lists, r.Own)
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.Policies["agent"] = set
+				r.Push(g)
+			}
+			push(c.first)
+			udp, _ := dnsSockets(t)
+			p := newPair(t)
+			s, err := r.open(t.Context(), order{kind: kindLease, spec: lease.Spec{ID: "run"}, owner: os.Geteuid(), pair: &p, more: []lease.Lent{udp}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, addrs := query(t, "udp", udp.Packets.LocalAddr(), "a.example")
+			if len(addrs) != 1 {
+				t.Fatalf("answered with %v", addrs)
+			}
+			push(c.then)
+			got, ok := s.nameOf(netip.MustParseAddr(addrs[0]))
+			if ok != c.means || ok && got != "a.example" {
+				t.Errorf("%s means %q, %v", addrs[0], got, ok)
+			}
+		})
 	}
 }
