@@ -35,12 +35,9 @@ var shared = []string{"networkEnabled", "egressAllowlist"}
 // and two names for one thing must not contradict each other. It is as strict as
 // DecodeSpec.
 func DecodeBody(r io.Reader, id string) (Spec, error) {
-	data, err := io.ReadAll(io.LimitReader(r, MaxMessage+1))
+	data, err := readMessage(r, "session")
 	if err != nil {
-		return Spec{}, fmt.Errorf("read session: %w", err)
-	}
-	if len(data) > MaxMessage {
-		return Spec{}, fmt.Errorf("read session: longer than %d bytes", MaxMessage)
+		return Spec{}, err
 	}
 	fields, err := split(data)
 	if err != nil {

@@ -93,12 +93,9 @@ func DecodeSpec(r io.Reader) (Spec, error) { return DecodeSpecFor(r, "") }
 // DecodeSpecFor is DecodeSpec for a Spec whose id is known from elsewhere, the
 // path of a request: it may be left out, and must not be another one.
 func DecodeSpecFor(r io.Reader, id string) (Spec, error) {
-	data, err := io.ReadAll(io.LimitReader(r, MaxMessage+1))
+	data, err := readMessage(r, "session")
 	if err != nil {
-		return Spec{}, fmt.Errorf("read session: %w", err)
-	}
-	if len(data) > MaxMessage {
-		return Spec{}, fmt.Errorf("read session: longer than %d bytes", MaxMessage)
+		return Spec{}, err
 	}
 	var s Spec
 	if err := decodeStrict(data, &s); err != nil {

@@ -18,17 +18,26 @@ const maxDepth = 8
 // Decode reads one JSON object of at most MaxMessage bytes into v, which points to a
 // struct, as strictly as DecodeSpec does.
 func Decode(r io.Reader, v any) error {
-	data, err := io.ReadAll(io.LimitReader(r, MaxMessage+1))
+	data, err := readMessage(r, "body")
 	if err != nil {
-		return fmt.Errorf("read body: %w", err)
-	}
-	if len(data) > MaxMessage {
-		return fmt.Errorf("read body: longer than %d bytes", MaxMessage)
+		return err
 	}
 	if err := decodeStrict(data, v); err != nil {
 		return fmt.Errorf("decode body: %w", err)
 	}
 	return nil
+}
+
+// readMessage reads all of r, which is at most MaxMessage bytes of what it is called.
+func readMessage(r io.Reader, what string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, MaxMessage+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", what, err)
+	}
+	if len(data) > MaxMessage {
+		return nil, fmt.Errorf("read %s: longer than %d bytes", what, MaxMessage)
+	}
+	return data, nil
 }
 
 // decodeStrict decodes one JSON object into v, which points to a struct.
