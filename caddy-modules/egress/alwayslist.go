@@ -146,7 +146,7 @@ func (l alwaysList) add(t policy.Target, note approval) (bool, error) {
 // alwaysRule is the line for a target. One that could open nothing, as localhost
 // without the flag private, would make the next load fail.
 func alwaysRule(t policy.Target) (string, error) {
-	line := fmt.Sprintf("%s %d", t.Host(), t.Port())
+	line := t.Rule()
 	rule, err := policy.ParseRule(line, policy.Origin{File: "always_list"})
 	var set *policy.Set
 	if err == nil {

@@ -299,10 +299,10 @@ func (app *App) tellDead(policies map[string]*policy.Set) {
 			if i == most {
 				break
 			}
-			app.log.LogAttrs(app.ctx, slog.LevelInfo, "rule opens nothing", slog.String("policy", name), slog.String("reason", d.Reason))
+			app.log.LogAttrs(app.ctx, slog.LevelInfo, "rule changes nothing", slog.String("policy", name), slog.String("reason", d.Reason))
 		}
 		for _, d := range policies[name].Shadowed(most) {
-			app.log.LogAttrs(app.ctx, slog.LevelInfo, "rule opens nothing more", slog.String("policy", name), slog.String("reason", d.Reason))
+			app.log.LogAttrs(app.ctx, slog.LevelInfo, "rule changes nothing", slog.String("policy", name), slog.String("reason", d.Reason))
 		}
 	}
 }

@@ -173,7 +173,7 @@ func (d Decision) sentence() string {
 	case NetworkOff:
 		return t + " is refused: " + d.closed + "; start it with network access to reach anything"
 	case SchemeNotAllowed:
-		return t + " " + d.target.scheme.sentence() + " is refused: " + d.rule() + " is for another scheme; add the rule \"" + d.target.host.String() + " " + strconv.Itoa(int(d.target.port)) + "\" to open it for all"
+		return t + " " + d.target.scheme.sentence() + " is refused: " + d.rule() + " is for another scheme; add the rule \"" + d.target.Rule() + "\" to open it for all"
 	case AskFirst:
 		return t + d.asked()
 	case PolicyGone, NameRefused, PushElsewhere, AskRefused, AskTimeout, AskNobody, FakeUnknown,

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 )
 
 // Lists are the lists of a policy.
@@ -179,8 +178,7 @@ func (s *Set) Approve(t Target, from Origin) (*Set, error) {
 	if t.IsZero() {
 		return nil, errors.New("approve a target: it is empty")
 	}
-	line := t.host.String() + " " + strconv.Itoa(int(t.port))
-	r, err := ParseRule(line, from)
+	r, err := ParseRule(t.Rule(), from)
 	if err != nil {
 		return nil, fmt.Errorf("approve %s: %w", t, err)
 	}

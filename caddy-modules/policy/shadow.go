@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Shadow is an allowing rule that changes nothing, since others open all it would.
-// Where a denying rule was meant to bite between them, it is worth a look.
+// Shadow is a rule that changes nothing: one that allows, where others open all it
+// would, or one that stands in its list already. Where a denying rule was meant to bite
+// between two that allow, it is worth a look.
 type Shadow struct {
 	Rule Rule
 	// By is the text of the rule that covers it, or the first of them.

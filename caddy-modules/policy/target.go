@@ -152,6 +152,9 @@ func (t Target) Scheme() Scheme { return t.scheme }
 // IsZero says that t is no destination: nothing parsed it.
 func (t Target) IsZero() bool { return t == Target{} }
 
+// Rule is the text of the rule that allows the target and nothing else: HOST PORT.
+func (t Target) Rule() string { return t.host.String() + " " + strconv.Itoa(int(t.port)) }
+
 // String is host:port, with IPv6 in brackets; the canonical form that ParseTarget
 // reads back.
 func (t Target) String() string {
