@@ -28,8 +28,10 @@ type Effective struct {
 	Allow      []RuleAt `json:"allow"` // the session's own rules and grants last
 	Ask        []RuleAt `json:"ask"`
 
-	// Omitted is how many rules the lists have beyond what is shown.
-	Omitted int `json:"omitted,omitempty"`
+	// Omitted is how many rules the lists have beyond what is shown, of which those of
+	// two lists are counted apart: a rule that denies is nothing that can be reached.
+	Omitted            int `json:"omitted,omitempty"`
+	moreAllow, moreAsk int
 
 	Grants []Grant  `json:"grants"`
 	Limits Caps     `json:"limits"`
@@ -61,22 +63,24 @@ func (r *Registry) Policy(id string) (Effective, error) {
 	if l.AskAny {
 		e.Default = "ask"
 	}
-	e.AlwaysDeny = e.show(append(policy.Builtins(), l.AlwaysDeny...))
-	e.Deny, e.Allow, e.Ask = e.show(l.Deny), e.show(l.Allow), e.show(l.Ask)
+	e.AlwaysDeny, _ = e.show(append(policy.Builtins(), l.AlwaysDeny...))
+	e.Deny, _ = e.show(l.Deny)
+	e.Allow, e.moreAllow = e.show(l.Allow)
+	e.Ask, e.moreAsk = e.show(l.Ask)
 	return e, nil
 }
 
 // show takes the end of a list that is too long: there are the session's own rules.
-func (e *Effective) show(rules []policy.Rule) []RuleAt {
-	if over := len(rules) - maxShown; over > 0 {
-		e.Omitted += over
-		rules = rules[over:]
+func (e *Effective) show(rules []policy.Rule) (shown []RuleAt, omitted int) {
+	if omitted = max(0, len(rules)-maxShown); omitted > 0 {
+		e.Omitted += omitted
+		rules = rules[omitted:]
 	}
-	shown := make([]RuleAt, 0, len(rules))
+	shown = make([]RuleAt, 0, len(rules))
 	for i := range rules {
 		shown = append(shown, RuleAt{rules[i].String(), rules[i].Origin.String()})
 	}
-	return shown
+	return shown, omitted
 }
 
 // maxPrompt bounds the text for an agent in bytes; every one of them is read at each
@@ -125,13 +129,13 @@ func (e Effective) hosts(b *strings.Builder, room int) {
 	const more = len("and 1000000 more.\n")
 	for i, rule := range rules {
 		if room -= len(rule) + len("- \n"); room < more {
-			fmt.Fprintf(b, "and %d more.\n", len(rules)-i+e.Omitted)
+			fmt.Fprintf(b, "and %d more.\n", len(rules)-i+e.moreAllow)
 			return
 		}
 		b.WriteString("- " + rule + "\n")
 	}
-	if e.Omitted > 0 {
-		fmt.Fprintf(b, "and %d more.\n", e.Omitted)
+	if e.moreAllow > 0 {
+		fmt.Fprintf(b, "and %d more.\n", e.moreAllow)
 	}
 }
 
@@ -151,7 +155,7 @@ func (e Effective) advice() string {
 	if e.Default == "ask" && e.Enforce && e.Refusing == "" {
 		b.WriteString("For other hosts somebody is asked while the request waits.\n")
 	} else if len(e.Ask) > 0 && e.Refusing == "" {
-		fmt.Fprintf(&b, "For %d further hosts somebody is asked while the request waits.\n", len(e.Ask))
+		fmt.Fprintf(&b, "For %d further hosts somebody is asked while the request waits.\n", len(e.Ask)+e.moreAsk)
 	}
 	b.WriteString("A refusal is the status 403 with the header Postern-Reason; its text names the rule and the cure. It is final: do not try again, or another way. If a host is needed, say which, with its port, and why.\n")
 	return b.String()

@@ -347,6 +347,31 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
+// What is left out of a long list of denials is nothing that can be reached.
+func TestPromptCountsWhatIsAllowed(t *testing.T) {
+	var denied, ask []string
+	for i := range maxShown + 50 {
+		denied = append(denied, fmt.Sprintf("no-%d.example", i))
+		ask = append(ask, fmt.Sprintf("maybe-%d.example", i))
+	}
+	r := newRegistry(t)
+	g := generation(t, r)
+	set, err := policy.Compile(policy.Lists{Allow: rules(t, "one.example"), Deny: rules(t, denied...), Ask: rules(t, ask...)}, r.Own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Policies["agent"] = set
+	r.Push(g)
+	open(t, r, lease.Spec{ID: "a"})
+	e, err := r.Policy("a")
+	if err != nil || e.Omitted != 100 {
+		t.Fatalf("%d omitted, %v", e.Omitted, err)
+	}
+	if text := e.Prompt(); strings.Contains(text, " more.") || !strings.Contains(text, "- one.example\n") || !strings.Contains(text, "For 10050 further hosts") {
+		t.Errorf("the text is\n%s", text)
+	}
+}
+
 // Whatever a body holds, it changes a session whole or not at all, and the answer is a
 // known one.
 func FuzzPatch(f *testing.F) {
