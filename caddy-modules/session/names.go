@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -108,10 +107,10 @@ func (s *session) Resolve(ctx context.Context, name string) ([]netip.Addr, error
 
 // held keeps an address for a name while a connection to it lives: later answers, made
 // to lead somewhere else, do not take it away. ok is false for one that the session was
-// not told for that name. What localhost means no answer says.
+// not told for that name.
 func (s *session) held(name string, addr netip.Addr) (release func(), ok bool) {
 	view := s.names.view.Load()
-	if view == nil || name == "localhost" || strings.HasSuffix(name, ".localhost") {
+	if view == nil {
 		return func() {}, true
 	}
 	return view.Hold(name, addr)
