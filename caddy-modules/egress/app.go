@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"slices"
@@ -102,7 +103,8 @@ type App struct {
 	names    *dnsguard.Store
 	guard    *dnsguard.Guard
 
-	ownApprover *namedApprover // of ApproverRaw
+	ownApprover *namedApprover         // of ApproverRaw
+	always      map[string]fs.FileInfo // the lists for approvals as they were when read
 
 	mu        sync.Mutex          // guards what follows
 	gen       *session.Generation // another one when lists were read again
@@ -146,6 +148,7 @@ func (app *App) Provision(ctx caddy.Context) error {
 	}
 	app.registry, app.ledger, app.probing = process.Registry, process.ledger, process.probing
 	app.names = process.names
+	app.always = app.statAlways() // before they are read
 	if app.gen, err = app.generation(); err != nil {
 		return err
 	}
@@ -182,6 +185,7 @@ func (app *App) Start() error {
 		return err
 	}
 	app.registry.Push(app.gen)
+	app.catchUp()
 	// Rules before doors: the first launcher to knock must meet a policy.
 	if err := app.registry.Listen(); err != nil {
 		return fmt.Errorf("open the appliance's sockets: %w", err)
@@ -209,12 +213,13 @@ func (app *App) Cleanup() error {
 	app.mu.Lock()
 	done := app.released || app.registry == nil
 	app.released = true
+	compiled := app.gen != nil
 	app.mu.Unlock()
 	if done {
 		return nil
 	}
 	var err error
-	if app.gen != nil {
+	if compiled {
 		err = app.Stop()
 	}
 	if guard := app.guard; guard != nil {

@@ -3,8 +3,10 @@ package egress
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -32,7 +34,7 @@ func (app *App) setApprovals() error {
 	app.gen.Approvals.Always = map[string]func(policy.Target, string, string, func(error)) error{}
 	for name, pol := range app.Policies {
 		if pol.AlwaysList != "" {
-			app.gen.Approvals.Always[name] = app.always(alwaysList{pol.AlwaysList})
+			app.gen.Approvals.Always[name] = app.addAlways(alwaysList{pol.AlwaysList})
 		}
 	}
 	return nil
@@ -58,8 +60,36 @@ func (app *App) checkAlways() error {
 	return nil
 }
 
-// always writes approved targets to a list, and has the lists read again.
-func (app *App) always(list alwaysList) func(policy.Target, string, string, func(error)) error {
+// statAlways notes what the lists for approvals are at the moment.
+func (app *App) statAlways() map[string]fs.FileInfo {
+	seen := map[string]fs.FileInfo{}
+	for _, pol := range app.Policies {
+		if pol == nil || pol.AlwaysList == "" {
+			continue
+		}
+		if info, err := os.Stat(pol.AlwaysList); err == nil {
+			seen[pol.AlwaysList] = info
+		}
+	}
+	return seen
+}
+
+// catchUp has the lists read again if somebody was let in for always between the reading
+// of this configuration and its start: the one before wrote that down, and thinks that
+// it holds.
+func (app *App) catchUp() {
+	if maps.EqualFunc(app.always, app.statAlways(), sameFile) {
+		return
+	}
+	app.reread(func(err error) {
+		if err != nil && !errors.Is(err, errReplaced) {
+			app.log.LogAttrs(app.ctx, slog.LevelError, "an approval for always is in its list, and not in force", slog.Any("error", err))
+		}
+	})
+}
+
+// addAlways writes approved targets to a list, and has the lists read again.
+func (app *App) addAlways(list alwaysList) func(policy.Target, string, string, func(error)) error {
 	return func(t policy.Target, by, session string, loaded func(error)) error {
 		added, err := list.add(t, approval{by: by, session: session, at: time.Now()})
 		if err != nil {
@@ -105,6 +135,10 @@ func (app *App) reread(done func(error)) {
 	}()
 }
 
+// errReplaced says that the lists were read for nobody: what governs has read them
+// before.
+var errReplaced = errors.New("read the lists again: another configuration governs by now")
+
 func (app *App) rereadNow() error {
 	policies, name, err := app.compile(app.registry.Own, true)
 	if err != nil {
@@ -118,10 +152,17 @@ func (app *App) rereadNow() error {
 	// Stop must find the one that is in the registry.
 	app.mu.Lock()
 	defer app.mu.Unlock()
-	if app.stopped || !app.registry.Replace(before, &next) {
-		return errors.New("read the lists again: the configuration has been replaced meanwhile")
+	if app.stopped {
+		return errReplaced
+	}
+	replaced, governs := app.registry.Replace(before, &next)
+	if !replaced {
+		return errReplaced
 	}
 	app.gen = &next
+	if !governs {
+		return errReplaced
+	}
 	return nil
 }
 

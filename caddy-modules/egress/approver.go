@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -12,14 +11,11 @@ import (
 	"postern/gitgw"
 )
 
-// hostWait is how long a connection waits for an approver at the most that nobody has
-// set: clients of a proxy give up after a minute or so.
-const hostWait = 30 * time.Second
-
 // Bounds of what an approver says, in bytes. Refusals carry it in a header.
 const (
 	maxApproverName   = 64
 	maxApproverReason = 256
+	maxApproverScope  = 32
 )
 
 // ApproverSource is what a module of the namespace gitgw.approvers is to this app. The
@@ -30,8 +26,8 @@ type ApproverSource interface {
 	Wait() time.Duration
 }
 
-// Mounter is an approver that is asked over the control socket of a registry.
-// unmount takes it from there.
+// Mounter is an approver that is asked over the control socket of a registry. Its module
+// takes it from there when it is cleaned up.
 type Mounter interface {
 	Mount(*session.Registry)
 }
@@ -41,8 +37,8 @@ type Mounter interface {
 // calls this while it is provisioned. wait is how long pushes wait, zero for the default; a
 // host waits no longer than that, nor than 30 s.
 func (app *App) AddApprover(name string, a gitgw.Approver, wait time.Duration) {
-	if wait <= 0 || wait > hostWait {
-		wait = hostWait
+	if wait <= 0 || wait > session.AskWait {
+		wait = session.AskWait
 	}
 	app.mu.Lock()
 	defer app.mu.Unlock()
@@ -53,7 +49,7 @@ func (app *App) AddApprover(name string, a gitgw.Approver, wait time.Duration) {
 type namedApprover struct {
 	name     string
 	approver gitgw.Approver
-	wait     time.Duration
+	wait     time.Duration // not above zero: the default
 }
 
 // loadApprover loads the app's own approver.
@@ -72,11 +68,7 @@ func (app *App) loadApprover() error {
 	if m, ok := mod.(Mounter); ok {
 		m.Mount(app.registry)
 	}
-	wait := source.Wait()
-	if wait <= 0 {
-		wait = hostWait
-	}
-	app.ownApprover = &namedApprover{source.Name(), source.Approver(), wait}
+	app.ownApprover = &namedApprover{source.Name(), source.Approver(), source.Wait()}
 	return nil
 }
 
@@ -121,11 +113,9 @@ func (h hostAsker) AskHost(ctx context.Context, q session.HostQuestion) (session
 	if err != nil {
 		return session.HostAnswer{}, err
 	}
-	if err := question.Accepts(answer); err != nil {
-		return session.HostAnswer{}, errors.New("its answer goes further than the question")
-	}
 	return session.HostAnswer{
-		Allowed: answer.Allowed, By: cut(answer.By, maxApproverName), Reason: cut(answer.Reason, maxApproverReason), Scope: session.Scope(answer.Scope),
+		Allowed: answer.Allowed, By: cut(answer.By, maxApproverName), Reason: cut(answer.Reason, maxApproverReason),
+		Scope: session.Scope(cut(answer.Scope, maxApproverScope)), // one that was not offered is no answer
 	}, nil
 }
 

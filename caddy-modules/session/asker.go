@@ -61,8 +61,7 @@ type Approvals struct {
 	// Asker is whom to ask; nil for nobody.
 	Asker HostAsker
 
-	// Wait is how long a connection waits for an answer; 0 means 30 s, which is less
-	// than clients wait for a proxy.
+	// Wait is how long a connection waits for an answer; 0 means AskWait.
 	Wait time.Duration
 
 	// Always writes an approved target to a policy's list and has it loaded, by the

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -22,6 +23,26 @@ type asker struct {
 	ask    func(ctx context.Context, q HostQuestion) (HostAnswer, error)
 	always []string
 	failed error
+	reread func(*Registry, policy.Target) error // nil: the list is in force
+}
+
+// load has the generation that governs allow a target, as a list that is read again does.
+func (a *asker) load(r *Registry, t policy.Target) error {
+	if a.reread != nil {
+		return a.reread(r, t)
+	}
+	before := r.governing.Load()
+	next := *before
+	next.Policies = maps.Clone(before.Policies)
+	set, err := next.Policies["agent"].Approve(t, policy.Origin{File: "approved.list"})
+	if err != nil {
+		return err
+	}
+	next.Policies["agent"] = set
+	if _, governs := r.Replace(before, &next); !governs {
+		return errors.New("it does not govern")
+	}
+	return nil
 }
 
 func (a *asker) Connected() bool { return !a.away }
@@ -59,7 +80,7 @@ func asking(tb testing.TB, r *Registry, a *asker, lines ...string) *Generation {
 			defer a.mu.Unlock()
 			a.always = append(a.always, t.String()+" "+by+" "+session)
 			if a.failed == nil {
-				go loaded(nil)
+				go func() { loaded(a.load(r, t)) }()
 			}
 			return a.failed
 		},
@@ -103,7 +124,7 @@ func TestAskHost(t *testing.T) {
 			}
 			q := a.heard[0]
 			if q.Session != "a" || q.Agent != "claude" || q.Workspace != "w" || q.Policy != "agent" || q.Proto != "connect" || q.Decision.Target().String() != upstream ||
-				q.Decision.Code != policy.AskFirst || !slices.Equal(q.Scopes, []Scope{ScopeOnce, ScopeSession, ScopeAlways}) || q.Deadline.Sub(q.Time) != askWait {
+				q.Decision.Code != policy.AskFirst || !slices.Equal(q.Scopes, []Scope{ScopeOnce, ScopeSession, ScopeAlways}) || q.Deadline.Sub(q.Time) != AskWait {
 				t.Errorf("%+v", q)
 			}
 			if want := upstream + " ada a"; c.always != slices.Contains(a.always, want) {

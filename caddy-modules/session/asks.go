@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// askWait is the default of Approvals.Wait.
-	askWait = 30 * time.Second
+	// AskWait is the default of Approvals.Wait: clients of a proxy give up after a minute
+	// or so.
+	AskWait = 30 * time.Second
 
 	// maxAsks bounds the questions that one session has open, each of which holds
 	// connections and is a line on somebody's screen.
@@ -22,11 +23,8 @@ const (
 	maxRefused = 1024
 )
 
-// Why a question was not put.
-var (
-	errNobody   = errors.New("nobody is there to ask")
-	errManyAsks = errors.New("too many questions of this session are open")
-)
+// errManyAsks is why a question was not put.
+var errManyAsks = errors.New("too many questions of this session are open")
 
 // askKey is what one question is about.
 type askKey struct {

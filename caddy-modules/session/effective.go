@@ -33,6 +33,8 @@ type Effective struct {
 	Omitted            int `json:"omitted,omitempty"`
 	moreAllow, moreAsk int
 
+	until time.Time // the first grant runs out, zero for never
+
 	Grants []Grant  `json:"grants"`
 	Limits Caps     `json:"limits"`
 	DNS    string   `json:"dns,omitempty"` // how names are answered on lent sockets
@@ -51,10 +53,11 @@ func (r *Registry) Policy(id string) (Effective, error) {
 	if s == nil {
 		return Effective{}, noSession(id)
 	}
-	t, v := s.terms.Load(), s.view.Load()
+	v := s.judging()
+	t := v.terms
 	e := Effective{
 		Session: id, Policy: v.policy, Network: t.spec.Network(), Enforce: !v.set.Reports(), Refusing: v.refusing,
-		Default: "deny", Grants: t.list(), Limits: v.caps(t), DNS: s.served(), Local: []string{},
+		Default: "deny", Grants: t.list(), Limits: v.caps(t), DNS: s.served(), Local: []string{}, until: v.until,
 	}
 	if v.gen != nil {
 		e.Local = append(e.Local, v.gen.LocalHosts...)
@@ -149,8 +152,8 @@ func boolInt(b bool) int {
 // advice says what to do about a refusal.
 func (e Effective) advice() string {
 	var b strings.Builder
-	if until := e.soonest(); !until.IsZero() {
-		fmt.Fprintf(&b, "Some of it is granted until %s.\n", until.UTC().Format("15:04 MST"))
+	if !e.until.IsZero() {
+		fmt.Fprintf(&b, "Some of it is granted until %s.\n", e.until.UTC().Format("15:04 MST"))
 	}
 	if e.Default == "ask" && e.Enforce && e.Refusing == "" {
 		b.WriteString("For other hosts somebody is asked while the request waits.\n")
@@ -159,14 +162,4 @@ func (e Effective) advice() string {
 	}
 	b.WriteString("A refusal is the status 403 with the header Postern-Reason; its text names the rule and the cure. It is final: do not try again, or another way. If a host is needed, say which, with its port, and why.\n")
 	return b.String()
-}
-
-// soonest is when the first grant runs out.
-func (e Effective) soonest() (first time.Time) {
-	for _, g := range e.Grants {
-		if !g.Expires.IsZero() && (first.IsZero() || g.Expires.Before(first)) {
-			first = g.Expires
-		}
-	}
-	return first
 }

@@ -83,7 +83,9 @@ type Broker interface {
 // one pointer, so that they never see half of a reload.
 type view struct {
 	gen      *Generation // nil: no generation governs
+	terms    *terms      // of the session
 	policy   string      // the name of the policy
+	until    time.Time   // when the first grant runs out, zero for never
 	set      *policy.Set
 	refusing string // why set refuses everything, if it does
 	unfit    error  // why the session's rules do not go with the policy, if they do not
@@ -93,7 +95,7 @@ type view struct {
 // refused, with a reason.
 func look(g *Generation, t *terms) *view {
 	spec := &t.spec
-	v := &view{gen: g, policy: spec.Policy}
+	v := &view{gen: g, terms: t, policy: spec.Policy, until: soonest(t.grants)}
 	closed := func(reason string) *view {
 		v.set, v.refusing = policy.Closed(reason), reason
 		return v

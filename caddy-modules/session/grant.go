@@ -40,36 +40,30 @@ type Grant struct {
 	Reason  string    `json:"reason,omitempty"`
 }
 
-type grant struct {
-	Grant
-	rules []policy.Rule
-	timer *time.Timer // nil: until the session ends
-}
-
-// stop has the time of a grant pass without consequence.
-func (g *grant) stop() {
-	if g.timer != nil {
-		g.timer.Stop()
-	}
-}
-
 // Grant adds rules to a session until they run out or it ends; reloads do not end
 // them. As every rule that allows they open nothing that is denied. The error is a
 // *lease.Error.
-func (r *Registry) Grant(id string, q GrantRequest) (Grant, error) { return r.grant(id, nil, q) }
+func (r *Registry) Grant(id string, q GrantRequest) (Grant, error) {
+	s := r.find(id)
+	if s == nil {
+		return Grant{}, noSession(id)
+	}
+	return r.grant(s, q, func() error { return nil })
+}
 
-// grant is Grant, to the session with the id that only is, if it is not nil.
-func (r *Registry) grant(id string, only *session, q GrantRequest) (Grant, error) {
+// grant is Grant to a session, unless may says no. It is asked when nothing about the
+// session can change any more until the grant holds.
+func (r *Registry) grant(s *session, q GrantRequest, may func() error) (Grant, error) {
 	if err := q.validate(); err != nil {
 		return Grant{}, &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()}
 	}
 	given := &grant{Grant: Grant{By: q.By, Reason: q.Reason}}
-	s, err := r.change(id, func(t *terms) error {
-		if only != nil && r.sessions[id] != only {
-			return noSession(id)
+	err := r.change(s, func(t *terms) error {
+		if err := may(); err != nil {
+			return err
 		}
 		if len(t.grants) >= maxGrants {
-			return &lease.Error{Code: lease.CodeConflict, Message: fmt.Sprintf("session %q has %d grants; take one back first", id, len(t.grants))}
+			return &lease.Error{Code: lease.CodeConflict, Message: fmt.Sprintf("session %q has %d grants; take one back first", s.spec.ID, len(t.grants))}
 		}
 		t.granted++
 		given.ID = "g" + strconv.Itoa(t.granted)
@@ -86,12 +80,7 @@ func (r *Registry) grant(id string, only *session, q GrantRequest) (Grant, error
 			given.Allow = append(given.Allow, rule.String())
 		}
 		if q.Seconds > 0 {
-			in := time.Duration(q.Seconds) * time.Second
-			given.Expires = time.Now().Add(in)
-			s := r.sessions[id]
-			given.timer = time.AfterFunc(in, func() {
-				_ = r.revokeGrant(s, given.ID) // it may have been taken back already
-			})
+			r.limit(s, given, time.Duration(q.Seconds)*time.Second)
 		}
 		t.grants = append(slices.Clip(t.grants), given)
 		return nil
@@ -133,9 +122,9 @@ func (r *Registry) Revoke(id, grant string) error {
 
 // revokeGrant takes back a grant of this session and not of the next one with its id.
 func (r *Registry) revokeGrant(s *session, id string) error {
-	_, err := r.change(s.spec.ID, func(t *terms) error {
+	err := r.change(s, func(t *terms) error {
 		i := slices.IndexFunc(t.grants, func(g *grant) bool { return g.ID == id })
-		if i < 0 || r.sessions[s.spec.ID] != s {
+		if i < 0 {
 			return noGrant(s.spec.ID, id)
 		}
 		t.grants[i].stop()
@@ -154,7 +143,7 @@ func (r *Registry) Grants(id string) ([]Grant, error) {
 	if s == nil {
 		return nil, noSession(id)
 	}
-	return s.terms.Load().list(), nil
+	return s.judging().terms.list(), nil
 }
 
 func (t *terms) list() []Grant {

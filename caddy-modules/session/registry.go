@@ -55,8 +55,10 @@ type Registry struct {
 	audit   *audit
 	routes  routes
 
-	// credentials says who a peer is; lease.PeerOf except in tests.
+	// credentials says who a peer is, now what time it is; lease.PeerOf and time.Now
+	// except in tests.
 	credentials credentials
+	now         func() time.Time
 
 	ctx    context.Context //nolint:containedctx // the registry's own life, ended by Destruct
 	cancel context.CancelFunc
@@ -87,6 +89,7 @@ func New(o Options) *Registry {
 		ports:       newPorts(o.Ports),
 		hub:         newHub(),
 		credentials: lease.PeerOf,
+		now:         time.Now,
 		sessions:    map[string]*session{},
 	}
 	r.log = LiveLog(r.handler)

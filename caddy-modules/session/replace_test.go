@@ -22,17 +22,17 @@ func TestReplace(t *testing.T) {
 	status := func() int { return connect(t, "tcp", s.HTTP, upstream).status }
 
 	same := generation(t, r, rule(upstream))
-	if !r.Replace(a, same) || status() != http.StatusOK || !tun.alive() {
+	if replaced, governs := r.Replace(a, same); !replaced || !governs || status() != http.StatusOK || !tun.alive() {
 		t.Error("replaced by its like")
 	}
-	if r.Replace(a, generation(t, r)) || status() != http.StatusOK {
+	if replaced, governs := r.Replace(a, generation(t, r)); replaced || governs || status() != http.StatusOK {
 		t.Error("a generation that is gone was replaced")
 	}
 	// Beneath a newer one it changes nothing, and what it says counts after a rollback.
 	newer := generation(t, r, rule(upstream))
 	r.Push(newer)
 	closed := generation(t, r)
-	if !r.Replace(same, closed) || status() != http.StatusOK || !tun.alive() {
+	if replaced, governs := r.Replace(same, closed); !replaced || governs || status() != http.StatusOK || !tun.alive() {
 		t.Error("an older generation governs")
 	}
 	r.Drop(newer)
@@ -40,10 +40,10 @@ func TestReplace(t *testing.T) {
 		t.Error("a rollback: not to the list that was read again, or with a cut")
 	}
 	opened := generation(t, r, rule(upstream))
-	if !r.Replace(closed, opened) || status() != http.StatusOK {
+	if _, governs := r.Replace(closed, opened); !governs || status() != http.StatusOK {
 		t.Error("not opened again")
 	}
-	if !r.Replace(opened, generation(t, r)) || status() != http.StatusForbidden {
+	if _, governs := r.Replace(opened, generation(t, r)); !governs || status() != http.StatusForbidden {
 		t.Error("not closed again")
 	}
 	tun.cut(t)

@@ -82,7 +82,7 @@ func (s *session) isOpen() bool {
 }
 
 // policy is the set that judges a new connection.
-func (s *session) policy() *policy.Set { return s.view.Load().set }
+func (s *session) policy() *policy.Set { return s.judging().set }
 
 // parent is what connections go through by the configuration that governs.
 func (s *session) parent() *proxy.Parent {

@@ -49,7 +49,11 @@ type Patch struct {
 // the change. Tunnels that are refused from then on are cut when it returns. The error
 // is a *lease.Error.
 func (r *Registry) Patch(id string, p Patch) (Info, error) {
-	s, err := r.change(id, func(t *terms) error {
+	s := r.find(id)
+	if s == nil {
+		return Info{}, noSession(id)
+	}
+	err := r.change(s, func(t *terms) error {
 		if p.Policy != nil {
 			t.spec.Policy = *p.Policy
 		}
@@ -81,14 +85,13 @@ func (r *Registry) Patch(id string, p Patch) (Info, error) {
 // change replaces the terms of an open session by what edit makes of a copy, and holds
 // it to them: new connections at once, open ones before it returns. An error of edit
 // changes nothing.
-func (r *Registry) change(id string, edit func(*terms) error) (*session, error) {
+func (r *Registry) change(s *session, edit func(*terms) error) error {
 	// As with a reload: of two changes the later one is not overtaken by what the
 	// earlier one does to tunnels and limits.
 	r.reload.Lock()
 	defer r.reload.Unlock()
-	s, err := r.replace(id, edit)
-	if err != nil {
-		return nil, err
+	if err := r.replace(s, edit); err != nil {
+		return err
 	}
 	s.front.update()
 	s.tellRefusing()
@@ -98,35 +101,34 @@ func (r *Registry) change(id string, edit func(*terms) error) (*session, error) 
 	if v.refusing != "" {
 		fields["refusing"] = v.refusing
 	}
-	r.Publish(lease.Event{Type: lease.EventPolicy, Session: id, Fields: fields})
-	return s, nil
+	r.Publish(lease.Event{Type: lease.EventPolicy, Session: s.spec.ID, Fields: fields})
+	return nil
 }
 
-func (r *Registry) replace(id string, edit func(*terms) error) (*session, error) {
+func (r *Registry) replace(s *session, edit func(*terms) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.sessions[id]
-	if s == nil || !s.isOpen() {
-		return nil, noSession(id)
+	if !s.isOpen() || r.sessions[s.spec.ID] != s {
+		return noSession(s.spec.ID)
 	}
 	next := *s.terms.Load()
 	if err := edit(&next); err != nil {
-		return nil, err
+		return err
 	}
 	g := r.governing.Load()
 	if g == nil {
-		return nil, &lease.Error{Code: lease.CodeNotConfigured, Message: "no configuration governs this appliance; try again when one does"}
+		return &lease.Error{Code: lease.CodeNotConfigured, Message: "no configuration governs this appliance; try again when one does"}
 	}
 	v := look(g, &next)
 	if before := s.terms.Load(); next.spec.Policy != before.spec.Policy && g.Policies[v.policy] == nil {
-		return nil, &lease.Error{Code: lease.CodeUnknownPolicy, Message: unknownPolicy(g, v.policy)}
+		return &lease.Error{Code: lease.CodeUnknownPolicy, Message: unknownPolicy(g, v.policy)}
 	}
 	if v.unfit != nil {
-		return nil, &lease.Error{Code: lease.CodeBadRule, Message: v.unfit.Error()}
+		return &lease.Error{Code: lease.CodeBadRule, Message: v.unfit.Error()}
 	}
 	s.terms.Store(&next)
 	s.adopt(v)
-	return s, nil
+	return nil
 }
 
 // noGrant words what a grant that is not there means.
