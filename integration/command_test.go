@@ -15,6 +15,7 @@ func TestCaddy(t *testing.T) {
 	caddy := buildCaddy(t)
 	t.Run("commands", func(t *testing.T) { testCommands(t, caddy) })
 	t.Run("crash", func(t *testing.T) { testCrash(t, caddy) })
+	t.Run("changed and killed", func(t *testing.T) { testChangedCrash(t, caddy) })
 	t.Run("tokens", func(t *testing.T) { testTokens(t, caddy) })
 	t.Run("killed push", func(t *testing.T) { testKilledPush(t, caddy) })
 	t.Run("renewed token", func(t *testing.T) { testRenewedToken(t, caddy) })

@@ -142,6 +142,10 @@ func (k *keeper) keep(ctx context.Context, l *lease.Lease) {
 			k.warn("the session was ended from outside; the run is without network and pushes from now on")
 			return
 		}
+		if terms := l.Terms(); terms != nil {
+			// What the session was changed to, it is with the next one as well.
+			k.hello.Amend(*terms)
+		}
 		k.warn("the appliance is gone; requests wait until it is back")
 		var err error
 		if l, err = k.again(ctx); err != nil {
@@ -181,7 +185,9 @@ func (k *keeper) again(ctx context.Context) (*lease.Lease, error) {
 			k.settle(l.Answer().DNS)
 			// The token the command holds stays the one to revoke; what the new
 			// appliance calls itself is what the next one is told.
-			k.hello.Resume = &lease.Resume{ReadToken: k.hello.Resume.ReadToken, Born: l.Answer().Born}
+			resume := *k.hello.Resume
+			resume.Born = l.Answer().Born
+			k.hello.Resume = &resume
 			return l, nil
 		}
 		var refused *lease.RefusedError

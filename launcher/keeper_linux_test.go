@@ -99,3 +99,53 @@ func TestKeepObeysARequestedEnd(t *testing.T) {
 		})
 	}
 }
+
+// What a session was changed to while it lived is what is lent to the next appliance,
+// and to the one after that.
+func TestKeepLendsWhatTheSessionBecame(t *testing.T) {
+	listen := func() *net.TCPListener {
+		ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln
+	}
+	a := newAppliance(t, newWorld(t).runs)
+	k := &keeper{
+		path: a.path, pair: lease.Pair{HTTP: listen(), SOCKS: listen()}, hello: lease.Hello{Spec: lease.Spec{ID: "x", Policy: "wide", EgressAllowlist: []string{"a.example"}}},
+		lend: lease.Lend, event: func(lease.Event) {}, warn: func(string, ...any) {},
+	}
+	l, err := k.lendFirst(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		k.keep(ctx, l)
+	}()
+	again := func(n int) lease.Hello {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); len(a.seen()) < n; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("it was not lent again")
+			}
+		}
+		return a.seen()[n-1]
+	}
+	a.send(lease.Event{Type: lease.EventTerms, Session: "x", Fields: map[string]any{"terms": lease.Terms{Policy: "narrow", Limits: lease.Caps{Tunnels: 2}}}})
+	for n := 2; n <= 3; n++ {
+		a.crash()
+		a.start()
+		h := again(n)
+		if h.Spec.ID != "x" || h.Spec.Policy != "narrow" || h.Spec.Network() || len(h.Spec.EgressAllowlist) > 0 {
+			t.Errorf("lent %+v", h.Spec)
+		}
+		if h.Resume == nil || h.Resume.ReadToken != readToken || h.Resume.Limits == nil || h.Resume.Limits.Tunnels != 2 {
+			t.Errorf("resumed with %v", h.Resume)
+		}
+	}
+	cancel()
+	<-kept
+}

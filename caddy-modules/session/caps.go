@@ -2,29 +2,16 @@ package session
 
 import (
 	"cmp"
-	"fmt"
 
 	"postern/caddy-modules/proxy"
+	"postern/caddy-modules/session/lease"
 )
 
 // Caps bound what a session may have open at a time and what it may move in its life.
-// Zero is no bound.
-type Caps struct {
-	Tunnels   int   `json:"tunnels,omitempty"`   // open at a time
-	Requests  int   `json:"requests,omitempty"`  // plain ones under way at a time
-	PerSecond int   `json:"perSecond,omitempty"` // connections opened
-	Bytes     int64 `json:"bytes,omitempty"`     // both ways, until the session ends
-}
-
-func (c Caps) validate() error {
-	if c.Tunnels < 0 || c.Requests < 0 || c.PerSecond < 0 || c.Bytes < 0 {
-		return fmt.Errorf("validate limits: %+v has a number below zero; leave out what is not bounded", c)
-	}
-	return nil
-}
+type Caps = lease.Caps
 
 // narrow is c where by has no smaller bound.
-func (c Caps) narrow(by Caps) Caps {
+func narrow(c, by Caps) Caps {
 	return Caps{
 		Tunnels: lesser(c.Tunnels, by.Tunnels), Requests: lesser(c.Requests, by.Requests),
 		PerSecond: lesser(c.PerSecond, by.PerSecond), Bytes: lesser(c.Bytes, by.Bytes),
@@ -51,7 +38,7 @@ func (v *view) caps(t *terms) Caps {
 	}
 	l := v.gen.Limits
 	all := Caps{Tunnels: l.Tunnels, Requests: l.Requests, PerSecond: l.PerSecond, Bytes: l.Bytes}
-	return all.narrow(v.gen.PolicyCaps[v.policy]).narrow(t.caps)
+	return narrow(narrow(all, v.gen.PolicyCaps[v.policy]), t.caps)
 }
 
 // adopt has a view and its caps hold from now on.

@@ -84,6 +84,11 @@ func (r *Registry) lease(c *net.UnixConn) {
 		s.end(endDeaf)
 		return
 	}
+	if err := s.meet(req); err != nil {
+		close(told)
+		_ = r.Close(spec.ID) // for good: it would be lent again as it was
+		return
+	}
 	go func() {
 		defer close(told)
 		// The last word has no place in the queue, where it could get lost: the

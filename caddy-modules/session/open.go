@@ -120,7 +120,12 @@ func (r *Registry) open(ctx context.Context, o order) (*session, error) {
 		opened: time.Now(), ready: make(chan struct{}), done: make(chan struct{}),
 		log: r.log.With(slog.String("session", o.spec.ID)),
 	}
-	s.terms.Store(&terms{spec: o.spec, rules: rules})
+	t := &terms{spec: o.spec, rules: rules}
+	if o.resume != nil && o.resume.Limits != nil {
+		t.caps = *o.resume.Limits
+	}
+	s.terms.Store(t)
+	s.launcher.met, s.launcher.knows = make(chan struct{}), lease.TermsOf(t.spec, t.caps)
 	if s.login, err = loginOf(o, peer.Available); err != nil {
 		return nil, err
 	}

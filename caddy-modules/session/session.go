@@ -52,6 +52,8 @@ type session struct {
 	events  *subscriber   // the launcher's, nil for an API session
 	told    chan struct{} // closed when the launcher knows of the end, nil for an API session
 
+	launcher launcher
+
 	ctx    context.Context //nolint:containedctx // the session's own life
 	cancel context.CancelFunc
 

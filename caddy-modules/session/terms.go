@@ -46,8 +46,8 @@ type Patch struct {
 }
 
 // Patch changes a session, all of it or nothing: no connection is judged by half of
-// the change. Tunnels that are refused from then on are cut when it returns. The error
-// is a *lease.Error.
+// the change. Tunnels that are refused from then on are cut when it returns, and a
+// launcher knows what to lend to the next appliance. The error is a *lease.Error.
 func (r *Registry) Patch(id string, p Patch) (Info, error) {
 	s := r.find(id)
 	if s == nil {
@@ -67,8 +67,13 @@ func (r *Registry) Patch(id string, p Patch) (Info, error) {
 		if p.Limits != nil {
 			t.caps = *p.Limits
 		}
-		if err := errors.Join(t.spec.Validate(), t.caps.validate()); err != nil {
+		if err := errors.Join(t.spec.Validate(), t.caps.Validate()); err != nil {
 			return &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()}
+		}
+		if p.EgressAllowlist != nil && s.kind == kindLease {
+			if err := lease.Resumable(t.spec); err != nil {
+				return &lease.Error{Code: lease.CodeBadRequest, Message: err.Error()}
+			}
 		}
 		var err error
 		t.rules, err = parseRules(t.spec.EgressAllowlist)
@@ -79,6 +84,11 @@ func (r *Registry) Patch(id string, p Patch) (Info, error) {
 	}
 	s.log.LogAttrs(s.ctx, slog.LevelInfo, "session changed", slog.String("policy", s.view.Load().policy),
 		slog.Bool("network", s.terms.Load().spec.Network()), slog.Int("rules", len(s.terms.Load().rules)))
+	if err := s.handOver(); err != nil {
+		// It might lend the session again, to this appliance or the next one, as it was.
+		_ = r.Close(id) // it may have ended by itself
+		return Info{}, unavailable(fmt.Errorf("the session has been ended, for its launcher does not take the change: %w", err))
+	}
 	return s.info(), nil
 }
 

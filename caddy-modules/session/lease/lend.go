@@ -44,6 +44,7 @@ type Lease struct {
 	reading sync.WaitGroup
 	dropped atomic.Uint64
 	end     string // set before done is closed
+	terms   *Terms // the last that came; set before done is closed
 
 	write  sync.Mutex // one report at a time
 	broken bool       // half of one is out
@@ -173,6 +174,18 @@ func (l *Lease) read(br *bufio.Reader) {
 		if err := json.Unmarshal(line, &e); err != nil {
 			return
 		}
+		if e.Type == EventTerms {
+			// Kept apart from the queue as well: a session that was tightened must not
+			// be lent again as it was before, so that terms which cannot be read are
+			// its end.
+			terms, err := readTerms(line)
+			if err != nil {
+				l.end = EndRequested
+				return
+			}
+			l.terms = &terms
+			continue
+		}
 		if e.Type == EventSessionClose {
 			// Kept apart from the queue, where it might find no room: whether to lend
 			// again hangs on it.
@@ -227,6 +240,13 @@ func (l *Lease) Done() <-chan struct{} { return l.done }
 func (l *Lease) End() string {
 	<-l.done
 	return l.end
+}
+
+// Terms are those of the session as the appliance has last changed them, nil where it
+// has not. It waits until the lease has ended.
+func (l *Lease) Terms() *Terms {
+	<-l.done
+	return l.terms
 }
 
 // Close ends the lease and with it the session. The listeners are the caller's.

@@ -72,6 +72,9 @@ type Resume struct {
 
 	// Born is the earlier answer's Born.
 	Born string `json:"born,omitempty"`
+
+	// Limits are the session's own, as Terms had them; nil is none.
+	Limits *Caps `json:"limits,omitempty"`
 }
 
 // Answer is the appliance's one reply to a hello.
@@ -239,6 +242,11 @@ func (h Hello) validate() error {
 		}
 		if err := validateText("resume.born", h.Resume.Born, maxLabel); err != nil {
 			return err
+		}
+		if h.Resume.Limits != nil {
+			if err := h.Resume.Limits.Validate(); err != nil {
+				return err
+			}
 		}
 	}
 	return h.Spec.Validate()
