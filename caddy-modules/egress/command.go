@@ -172,16 +172,21 @@ func writeLists(w io.Writer, dir string) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // lists hold no secrets
 			return fmt.Errorf("write lists: %w", err)
 		}
-		// O_EXCL holds the promise against whoever else writes here now.
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // lists hold no secrets
-		if err != nil {
-			return fmt.Errorf("write lists: %w", err)
-		}
-		_, err = f.Write(data)
-		if err := errors.Join(err, f.Close()); err != nil {
+		if err := writeNew(path, data, 0o644); err != nil {
 			return fmt.Errorf("write lists: %w", err)
 		}
 		_, _ = fmt.Fprintln(w, path)
 	}
 	return nil
+}
+
+// writeNew never overwrites: a list that somebody has edited is his. O_EXCL holds the
+// promise against whoever else writes there now.
+func writeNew(path string, data []byte, perm os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }

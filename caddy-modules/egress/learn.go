@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,7 +66,10 @@ The exit status is 0 if there is a rule, and 1 if there is none.`,
 			_, _ = cmd.ErrOrStderr().Write(draft)
 			return fmt.Errorf("nothing to learn: of %d decisions in %s none waits for a rule", l.decisions, *log)
 		case *write != "":
-			return writeNew(*write, draft)
+			if err := writeNew(*write, draft, 0o600); err != nil {
+				return fmt.Errorf("write the draft: %w", err)
+			}
+			return nil
 		}
 		_, err = cmd.OutOrStdout().Write(draft)
 		return err
@@ -86,19 +88,6 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// writeNew never overwrites: a list that somebody has edited is not a draft any more.
-func writeNew(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("write the draft: %w", err)
-	}
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write the draft %s: %w", path, err)
-	}
-	return nil
-}
-
 // learner gathers what the trail says of hosts that wait for a rule.
 type learner struct {
 	session, policy string    // "" for all
@@ -108,12 +97,14 @@ type learner struct {
 	left      map[string]int // decisions that no rule is drafted for, by code
 	decisions int            // read
 	unclear   int            // with a target that is none
+	missing   int            // lines that the trail says it left out
 }
 
 // learned is one host.
 type learned struct {
 	ports       map[uint16]struct{} // none: only its name was asked for
 	protos      map[string]struct{}
+	schemes     map[string]struct{} // words of the rules that would have allowed it, "" for none
 	seen        int
 	first, last time.Time
 }
@@ -152,7 +143,7 @@ func (l *learner) add(d *auditLine, at time.Time) {
 	}
 	h := l.hosts[host]
 	if h == nil {
-		h = &learned{ports: map[uint16]struct{}{}, protos: map[string]struct{}{}, first: at}
+		h = &learned{ports: map[uint16]struct{}{}, protos: map[string]struct{}{}, schemes: map[string]struct{}{}, first: at}
 		l.hosts[host] = h
 	}
 	if port != 0 {
@@ -161,6 +152,7 @@ func (l *learner) add(d *auditLine, at time.Time) {
 	if proto, ok := knownProto(d.Proto); ok {
 		h.protos[proto] = struct{}{}
 	}
+	h.schemes[d.schemeWord()] = struct{}{}
 	h.seen++
 	if at.Before(h.first) {
 		h.first = at
@@ -177,11 +169,19 @@ func (h *learned) rule(host policy.Host) string {
 	_, literal := host.Addr()
 	web := !slices.ContainsFunc(ports, func(p uint16) bool { return p != 80 && p != 443 })
 	line := host.String()
-	if web && !literal {
+	word := ""
+	if len(h.schemes) == 1 {
+		word = slices.Collect(maps.Keys(h.schemes))[0]
+	}
+	// A word changes which ports are meant by naming none.
+	if web && !literal && word == "" {
 		return line
 	}
 	for _, p := range ports {
 		line += fmt.Sprintf(" %d", p)
+	}
+	if word != "" {
+		line += " " + word
 	}
 	return line
 }
@@ -233,6 +233,9 @@ func (l *learner) draft() (text []byte, rules int, err error) {
 	}
 	if l.unclear > 0 {
 		_, _ = fmt.Fprintf(&notes, "# not drafted: %d decisions whose target cannot be read\n", l.unclear)
+	}
+	if l.missing > 0 {
+		_, _ = fmt.Fprintf(&notes, "# the trail left out %d lines, since the log was too slow: what they were about is not here\n", l.missing)
 	}
 	text = slices.Concat(list.Bytes(), notes.Bytes())
 	parsed, err := policy.ParseList(bytes.NewReader(text), "draft")

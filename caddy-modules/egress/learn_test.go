@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,84 @@ func TestLearnHintsAndBounds(t *testing.T) {
 		if strings.Contains(string(draft), text) != want {
 			t.Errorf("%q there: %v\n%s", text, !want, draft)
 		}
+	}
+}
+
+// What was refused for its scheme alone is opened for that scheme alone.
+func TestLearnKeepsSchemes(t *testing.T) {
+	const code = "scheme_not_allowed"
+	var l learner
+	for _, d := range []auditLine{
+		{Proto: "http", Target: "plain.example:80", Code: code, Scheme: "http"},
+		{Proto: "http", Target: "odd.example:8080", Code: code, Scheme: "http"},
+		{Proto: "connect", Target: "tls.example:443", Code: code, Scheme: "tls"},
+		{Proto: "connect", Target: "any.example:8443", Code: code, Scheme: "tcp"},
+		{Proto: "connect", Target: "both.example:443", Code: code, Scheme: "tls"},
+		{Proto: "http", Target: "both.example:80", Code: code, Scheme: "http"},
+		{Proto: "connect", Target: "new.example:443", Code: "not_allowed", Scheme: "tls"},
+		{Proto: "http", Target: "93.184.216.34:80", Code: code, Scheme: "http"},
+		{Proto: "http", Target: "evil.example:80", Code: code, Scheme: "http\nevil"},
+	} {
+		l.add(&d, time.Unix(1, 0))
+	}
+	draft, _, err := l.draft()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(string(draft)) {
+		rule, _, _ := strings.Cut(line, " #")
+		lines = append(lines, rule)
+	}
+	want := []string{
+		"any.example 8443", "both.example", "evil.example", "new.example", "odd.example 8080 http", "plain.example 80 http", "tls.example 443 https", "93.184.216.34 80 http",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("drafted %q", lines)
+	}
+	list, err := policy.ParseList(bytes.NewReader(draft), "draft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := policy.Compile(policy.Lists{Allow: list}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		target  string
+		scheme  policy.Scheme
+		allowed bool
+	}{
+		{"plain.example:80", policy.SchemeHTTP, true},
+		{"plain.example:443", policy.SchemeTLS, false},
+		{"odd.example:8080", policy.SchemeHTTP, true},
+		{"odd.example:8080", policy.SchemeTCP, false},
+		{"tls.example:443", policy.SchemeTLS, true},
+		{"tls.example:80", policy.SchemeHTTP, false},
+		{"any.example:8443", policy.SchemeTCP, true},
+	} {
+		to, err := policy.ParseTarget(c.target, c.scheme)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := set.Decide(to).Allowed; got != c.allowed {
+			t.Errorf("%s as %s: %v", c.target, c.scheme, got)
+		}
+	}
+}
+
+// A trail with holes makes a draft with holes, which says so.
+func TestLearnTellsOfMissingLines(t *testing.T) {
+	l := learner{session: "a", since: time.Unix(50, 0)}
+	log := `{"level":"error","ts":10,"msg":"dropped","count":100}` + "\n" + said(100, "a", "connect", "b.example:443", "not_allowed", "") +
+		`{"level":"error","ts":101,"msg":"dropped","count":3,"reason":"slow"}` + "\n" + `{"level":"error","ts":102,"msg":"dropped","count":-7}` + "\n" +
+		`{"level":"info","ts":103,"msg":"said","note":"dropped","count":9}` + "\n"
+	if _, _, err := l.readLines(strings.NewReader(log)); err != nil {
+		t.Fatal(err)
+	}
+	draft, rules, err := l.draft()
+	if err != nil || rules != 1 || !strings.Contains(string(draft), "\n# the trail left out 3 lines") {
+		t.Errorf("%d rules, %v\n%s", rules, err, draft)
 	}
 }
 

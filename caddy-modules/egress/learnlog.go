@@ -17,6 +17,7 @@ import (
 
 	"postern/caddy-modules/policy"
 	"postern/caddy-modules/proxy"
+	"postern/caddy-modules/session"
 )
 
 // maxLogLine bounds a line of the log, in bytes. Longer ones are nobody's decision.
@@ -33,15 +34,15 @@ type auditLine struct {
 	Allowed   bool            `json:"allowed"`
 	WouldDeny bool            `json:"would_deny"`
 	Code      string          `json:"code"`
+	Scheme    string          `json:"scheme"`
+	Count     int             `json:"count"` // of a line that tells how many others are missing
 }
-
-const protoDNS = "dns"
 
 // target reads the target of the line in its canonical form, with port 0 where it is
 // a name that was only asked for. A log is a file, and nothing of it becomes a rule as
 // it stands.
 func (d *auditLine) target() (policy.Host, uint16, error) {
-	if d.Proto == protoDNS {
+	if d.Proto == session.ProtoDNS {
 		h, err := policy.ParseName(d.Target)
 		return h, 0, err
 	}
@@ -49,10 +50,25 @@ func (d *auditLine) target() (policy.Host, uint16, error) {
 	return t.Host(), t.Port(), err
 }
 
+// schemeWord is the word of a rule that would have allowed what a rule for another scheme
+// did not: that one's list is narrow on purpose. "" is a rule for all of them.
+func (d *auditLine) schemeWord() string {
+	switch {
+	case d.Code != policy.SchemeNotAllowed.String():
+		return ""
+	case d.Scheme == policy.SchemeHTTP.String():
+		return "http"
+	case d.Scheme == policy.SchemeTLS.String():
+		return "https"
+	default:
+		return "" // a tunnel that may carry anything needs one
+	}
+}
+
 // knownProto gives the word back if it is one of ours.
 func knownProto(text string) (string, bool) {
 	switch proxy.Proto(text) {
-	case proxy.ProtoHTTP, proxy.ProtoConnect, proxy.ProtoSOCKS5, proxy.ProtoTransparent, protoDNS:
+	case proxy.ProtoHTTP, proxy.ProtoConnect, proxy.ProtoSOCKS5, proxy.ProtoTransparent, session.ProtoDNS:
 		return text, true
 	default:
 		return "", false
@@ -164,15 +180,20 @@ func (l *learner) readLine(line []byte) bool {
 	if line[0] != '{' {
 		return false
 	}
-	if !bytes.Contains(line, []byte(`"`+string(proxy.KindDecision)+`"`)) {
-		return true // nearly every line that is not one
+	if !bytes.Contains(line, []byte(`"`+string(proxy.KindDecision)+`"`)) && !bytes.Contains(line, []byte(`"`+session.TrailDropped+`"`)) {
+		return true // nearly every line that is neither
 	}
 	var d auditLine
 	if json.Unmarshal(line, &d) != nil {
 		return false // the end of what a killed process wrote
 	}
-	if d.Msg == string(proxy.KindDecision) {
+	switch d.Msg {
+	case string(proxy.KindDecision):
 		l.add(&d, stamp(d.TS))
+	case session.TrailDropped:
+		if at := stamp(d.TS); !at.Before(l.since) {
+			l.missing += max(0, d.Count)
+		}
 	}
 	return true
 }

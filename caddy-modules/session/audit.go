@@ -19,6 +19,9 @@ const (
 	flushFor = 5 * time.Second
 )
 
+// TrailDropped is the message of the line that tells how many others are missing.
+const TrailDropped = "dropped"
+
 // audit writes the trail: a line for each decision and one for each close. Offering
 // never waits; what finds the queue full is counted, and the count is a line too.
 type audit struct {
@@ -107,7 +110,7 @@ func (a *audit) tellLost() {
 	if n == 0 {
 		return
 	}
-	line := slog.NewRecord(time.Now(), slog.LevelError, "dropped", 0)
+	line := slog.NewRecord(time.Now(), slog.LevelError, TrailDropped, 0)
 	line.AddAttrs(slog.Uint64("count", n), slog.String("reason", "the log was slower than the connections; so many decisions and closes have no line"))
 	a.emit(line)
 }

@@ -7,8 +7,8 @@ import (
 	"postern/caddy-modules/proxy"
 )
 
-// protoDNS stands in the trail for a question to a stub resolver.
-const protoDNS = "dns"
+// ProtoDNS stands in the trail, and in events, for a question to a stub resolver.
+const ProtoDNS = "dns"
 
 // maxClientText bounds text of a client in a line, in bytes.
 const maxClientText = 256
@@ -63,7 +63,7 @@ func (e *entry) nameLine() slog.Record {
 	line := slog.NewRecord(rec.Time, slog.LevelInfo, string(proxy.KindDecision), 0)
 	e.who(&line)
 	line.AddAttrs(
-		slog.String("proto", protoDNS),
+		slog.String("proto", ProtoDNS),
 		slog.String("target", rec.Name),
 		slog.String("type", rec.Type),
 		slog.Bool("allowed", false),

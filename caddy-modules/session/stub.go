@@ -171,7 +171,7 @@ func (r *Registry) Judged(rec dnsguard.Record) {
 	code := refusalCode(rec)
 	s.denials.add(rec.Name, code, func() map[string]any {
 		return map[string]any{
-			"target": rec.Name, "proto": "dns", "code": code, "reason": rec.Detail, "rule": rec.Rule, "source": rec.Source,
+			"target": rec.Name, "proto": ProtoDNS, "code": code, "reason": rec.Detail, "rule": rec.Rule, "source": rec.Source,
 		}
 	})
 }
