@@ -54,6 +54,7 @@ func parseEgress(d *caddyfile.Dispenser, existing any) (any, error) {
 //			private_for HOST CIDR…
 //			public CIDR…
 //			wildcard_names|wildcard_bytes|wildcard_sub|qps|burst NUMBER
+//			stub fake [v6]|answer|off
 //			same_case
 //		}]
 //		sessions {

@@ -48,7 +48,7 @@ type State struct {
 //
 //	PUT    /v1/sessions/{id}  open a session: 201, or 200 when it is open already
 //	GET    /v1/sessions/{id}  one session
-//	PATCH  /v1/sessions/{id}  change its policy, network or allowlist: 200
+//	PATCH  /v1/sessions/{id}  change its policy, network, allowlist or limits: 200
 //	DELETE /v1/sessions/{id}  end it: 204 when nothing of it is left
 //	GET    /v1/sessions/{id}/policy          what it may reach, ?as=prompt for a text
 //	GET    /v1/sessions/{id}/grants          what is granted to it besides
