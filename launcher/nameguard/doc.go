@@ -31,4 +31,16 @@
 // thousand, and none holds in the free directories of an operator. A directory could be
 // filled there and moved out: see Rules.CheckMove, which the rename of a directory is
 // asked about beside Check.
+//
+// # On Linux
+//
+// No kernel mechanism that a user may use knows names. So a sandbox goes into a Cage:
+// Landlock takes every right away from it to make, write or move anything in the guarded
+// folders, and a filter sends the system calls that need those rights to a Broker outside.
+// It finds the real directory and the one last name, asks the rules, does the call itself
+// and hands the file over. A call that the kernel is left to do is one that Landlock lets
+// the sandbox do by itself: what it reads in memory after the broker has, it may change.
+//
+// Whatever fails on the way fails closed. Where a part is missing, the cage says which, and
+// two canaries say whether it holds.
 package nameguard

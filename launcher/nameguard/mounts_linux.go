@@ -1,0 +1,132 @@
+package nameguard
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// zone is what the rules have to say in one mount of the sandbox.
+type zone uint8
+
+const (
+	stranger zone = iota // not a mount of the sandbox: nothing is done there
+	guarded              // the rules hold
+	private              // no rules, but the broker acts: guarded folders lie in it
+	free                 // the sandbox acts by itself, Landlock lets it
+	process              // free, and a process file system
+)
+
+// mounts tells zones apart by the id of the mount.
+type mounts map[uint64]zone
+
+// safe are the file systems on which a name is one entry and an entry one name, up to
+// folding. vfat and its kin open an existing file under a second, short name; what a
+// server or a program serves may do anything.
+var safe = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay", "f2fs", "nfs", "nfs4"}
+
+// FileSystemError says that a folder lies on a file system where names cannot be guarded.
+type FileSystemError struct{ Path, Type string }
+
+// Error implements error.
+func (e *FileSystemError) Error() string {
+	return fmt.Sprintf("%s lies on %s, where one file can have several names; names can be guarded on %s", e.Path, e.Type, strings.Join(safe, ", "))
+}
+
+// readMounts reads the mounts that a process sees.
+func readMounts(pid int, o *Options) (mounts, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil {
+		return nil, fmt.Errorf("read the mounts of the sandbox: %w", err)
+	}
+	return parseMounts(data, o)
+}
+
+// parseMounts reads the text of a mountinfo (proc_pid_mountinfo(5)).
+func parseMounts(data []byte, o *Options) (mounts, error) {
+	out := mounts{}
+	for line := range bytes.SplitSeq(bytes.TrimSuffix(data, []byte{'\n'}), []byte{'\n'}) {
+		head, tail, ok := strings.Cut(string(line), " - ")
+		fields, kind := strings.Fields(head), strings.Fields(tail)
+		if !ok || len(fields) < 6 || len(kind) < 1 {
+			return nil, fmt.Errorf("read the mounts of the sandbox: %q", line)
+		}
+		id, err := strconv.ParseUint(fields[0], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("read the mounts of the sandbox: %w", err)
+		}
+		at := unescape(fields[4])
+		z := o.zone(at, kind[0])
+		writable := slices.Contains(strings.Split(fields[5], ","), "rw")
+		if z == guarded && writable && !slices.Contains(safe, kind[0]) {
+			return nil, &FileSystemError{Path: at, Type: kind[0]}
+		}
+		out[id] = z
+	}
+	if len(out) == 0 {
+		return nil, errors.New("read the mounts of the sandbox: there are none")
+	}
+	return out, nil
+}
+
+// zone is the one of a mount at a place.
+func (o *Options) zone(at, kind string) zone {
+	switch {
+	case slices.ContainsFunc(o.Free, func(dir string) bool { return within(dir, at) }):
+		if kind == "proc" {
+			return process
+		}
+		return free
+	case slices.Contains(o.Private, at):
+		return private
+	}
+	return guarded
+}
+
+// within reports whether p is dir or lies below it; both are clean and absolute.
+func within(dir, p string) bool {
+	return dir == "/" || p == dir || strings.HasPrefix(p, dir+"/")
+}
+
+// check refuses options that contradict each other: what Landlock grants it grants at
+// every place below, so a guarded one must not lie there.
+func (o *Options) check() error {
+	if o.Rules == nil {
+		return errors.New("guard names: no rules")
+	}
+	for _, dir := range slices.Concat(o.Free, o.Private, []string{o.Canary.Dir}) {
+		if !path.IsAbs(dir) || path.Clean(dir) != dir {
+			return fmt.Errorf("guard names: %q is not an absolute, clean path", dir)
+		}
+	}
+	for _, dir := range o.Free {
+		if dir == "/" || within(dir, o.Canary.Dir) {
+			return fmt.Errorf("guard names: the free folder %q holds guarded ones", dir)
+		}
+	}
+	return nil
+}
+
+// unescape reads the octal escapes of a path in mountinfo.
+func unescape(text string) string {
+	if !strings.Contains(text, `\`) {
+		return text
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '\\' && i+3 < len(text) {
+			if n, err := strconv.ParseUint(text[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String()
+}
