@@ -9,13 +9,14 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"postern/launcher/nameguard"
 )
 
-// closedGit are the files of a git directory by which it redirects git to another
-// configuration, other hooks, attributes (which name filters) or objects, or says where
-// its worktree is (gitrepository-layout(5)). Unlike names such as .env* this is a closed
-// set: those that are missing get a placeholder, so that they cannot be made either.
-var closedGit = []string{"hooks", "config", "config.worktree", "commondir", "gitdir", "info/attributes", "objects/info/alternates"}
+// closedGit are the names of a git directory by which it redirects git. Unlike names such
+// as .env* this is a closed set: those that are missing get a placeholder, so that they
+// cannot be made either.
+var closedGit = nameguard.Git()
 
 // gitSkipped are not searched for further git directories inside a .git: they hold
 // thousands of entries, and git makes all of them.

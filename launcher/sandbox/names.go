@@ -1,29 +1,27 @@
 package sandbox
 
-import "strings"
+import (
+	"strings"
+
+	"postern/launcher/nameguard"
+)
 
 // Names that a run may not change inside a folder it may write (SPEC section 2,
-// and the further ways git has of redirecting its configuration). Each of them is
-// read or executed later, by the user's own tools and outside any sandbox.
+// and the further ways git has of redirecting its configuration). The lists are
+// nameguard's.
 var (
-	protectedFiles = set(
-		".gitconfig", ".gitmodules",
-		".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile",
-		".ripgreprc", ".mcp.json", ".npmrc", ".netrc", ".git-credentials",
-	)
-	protectedDirs = set(".vscode", ".idea", ".ssh", ".aws", ".kube", ".docker")
+	protectedFiles  = set(nameguard.Files()...)
+	protectedDirs   = set(nameguard.Folders()...)
+	protectedClaude = set(nameguard.Claude()...)
 
-	// Below .claude only these are protected; sessions and caches are not.
-	protectedClaude = set("commands", "agents", "hooks", "settings.json", "settings.local.json")
+	// skippedDirs are not searched: packages unpacked there bring such names as a
+	// matter of course, by the thousand.
+	skippedDirs = set(nameguard.Packages()...)
 )
 
 // scanDepth is how far below a root names are looked for (SPEC section 2). Git
 // directories and sockets are looked for at any depth.
 const scanDepth = 3
-
-// skippedDirs are not searched: packages unpacked there bring such names as a
-// matter of course, by the thousand.
-var skippedDirs = set("node_modules")
 
 func set(names ...string) map[string]bool {
 	m := make(map[string]bool, len(names))

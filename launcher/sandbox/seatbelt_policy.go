@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"postern/launcher/nameguard"
 	"postern/launcher/sandbox/seatbelt"
 )
 
@@ -63,9 +64,6 @@ var (
 	scratch = []string{"/tmp", "/private/tmp", "/var/folders", "/private/var/folders", "/dev/fd"}
 	devices = []string{"/dev/null", "/dev/dtracehelper", "/dev/tty", "/dev/stdout", "/dev/stderr"}
 
-	// secretNames hold at any depth, in packages too.
-	secretNames = []string{"**/.env", "**/.env.*", "**/*.key", "**/*.pem", "**/*.p12", "**/*.pfx"}
-
 	// tools are programs that a home may hold, in a version manager's folder.
 	tools = []string{"node", "npm", "npx", "pnpm", "yarn", "python", "python3", "pip", "pip3", "uv", "dart", "flutter", "bun", "deno", "cargo", "rustc", "go", "git"}
 
@@ -116,7 +114,7 @@ func seatbeltPolicy(f *Facts, r macRun, h macHost) (*seatbelt.Policy, error) {
 	out := &seatbelt.Policy{
 		Writable: slices.Clone(scratch), Devices: devices,
 		Protected: slices.Clone(p.Protected), Hidden: slices.Clone(p.Hidden),
-		Secrets: slices.Clone(secretNames), Names: protectedNames(), NamesFree: slices.Sorted(keys(skippedDirs)),
+		Secrets: texts(nameguard.Secrets()), Names: texts(nameguard.Mandatory()), NamesFree: nameguard.Packages(),
 		ExecGrants: p.Mac.ExecGrants, Tools: []string{r.Exe},
 		Network: true, Ports: r.Ports, Serve: r.Serve, DNS: dns, GuardPort: r.Guard, Open: p.Mac.Open, Tag: r.Tag, Resolve: h.Resolve,
 	}
@@ -170,50 +168,23 @@ func below(dir string, names []string) []string {
 	return out
 }
 
-func keys(m map[string]bool) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
+func texts(rules []nameguard.Rule) []string {
+	out := make([]string, 0, len(rules))
+	for _, r := range rules {
+		out = append(out, r.Text)
 	}
-}
-
-// protectedNames are the names that are protected wherever they lie (SPEC 33), also
-// where nothing of that name is yet.
-func protectedNames() []string {
-	var out []string
-	for _, m := range []map[string]bool{protectedFiles, protectedDirs} {
-		out = slices.AppendSeq(out, keys(m))
-	}
-	for name := range protectedClaude {
-		out = append(out, ".claude/"+name)
-	}
-	for _, name := range closedGit {
-		out = append(out, ".git/"+name)
-	}
-	// Of submodules and linked worktrees, whatever they are called.
-	for _, name := range []string{"hooks", "config", "config.worktree"} {
-		out = append(out, ".git/modules/*/"+name, ".git/worktrees/*/"+name)
-	}
-	slices.Sort(out)
 	return out
 }
 
-// addNameGlobs takes patterns of last names; what asks for folders on the way cannot be
-// said here, and is refused rather than weakened.
+// addNameGlobs takes the run's own patterns; what means nothing is refused rather than
+// left out.
 func addNameGlobs(out *seatbelt.Policy, globs []string) error {
 	for _, glob := range globs {
-		name := strings.TrimPrefix(glob, "**/")
-		if name == "" || strings.ContainsAny(name, "/[]{}") || strings.Contains(name, "**") {
-			return &Refusal{
-				Reason: ReasonNameGlobs, Detail: "the pattern " + glob + " cannot be kept unwritable",
-				Cure: "name a pattern of last names, as **/.env or **/*.pem",
-			}
+		if _, err := nameguard.Parse(glob); err != nil {
+			return &Refusal{Reason: ReasonNameGlobs, Detail: "what is to be kept unwritable by name cannot be told", Err: err}
 		}
-		out.Secrets = append(out.Secrets, name)
 	}
+	out.Secrets = append(out.Secrets, globs...)
 	return nil
 }
 

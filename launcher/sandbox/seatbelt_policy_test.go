@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"postern/launcher/nameguard"
 	"postern/launcher/sandbox/sbpl"
 )
 
@@ -117,8 +118,8 @@ func TestSeatbeltOfARun(t *testing.T) {
 	for _, name := range neverWritten {
 		ds = append(ds, macDecision{"write", "/Users/me/" + name, false}, macDecision{"move", "/Users/me/" + name, false})
 	}
-	for _, name := range protectedNames() { // SPEC 33
-		name = strings.ReplaceAll(name, "*", "some")
+	for _, name := range texts(nameguard.Mandatory()) { // SPEC 33
+		name = strings.NewReplacer("/**/", "/some/deep/", "*", "some").Replace(strings.TrimPrefix(name, "**/"))
 		ds = append(ds, macDecision{"write", "/Users/me/tree/" + name, false}, macDecision{"write", "/Users/me/tree/sub/" + strings.ToUpper(name), false},
 			macDecision{"write", "/Users/me/tree/node_modules/a/" + name, true}, macDecision{"write", macPrivate + "/postern-123-tmp/clone/" + name, true})
 	}
@@ -241,7 +242,16 @@ func TestSeatbeltSettings(t *testing.T) {
 		})
 	})
 	t.Run("name patterns", func(t *testing.T) { // SPEC 26 holds on Linux; names can be forbidden here
-		decideAll(t, macProfile(t, func(p *Profile) { p.NameGlobs = []string{"**/*.tfstate", "secret?.txt"} }), []macDecision{
+		decideAll(t, macProfile(t, func(p *Profile) { p.NameGlobs = []string{"**/*.tfstate", "secret?.txt", "src/**/x", "/tmp/mine/*.log"} }), []macDecision{
+			{"write", "/Users/me/tree/src/a/b/X", false},
+			{"write", "/Users/me/tree/src/x", false},
+			{"write", "/Users/me/tree/src", false}, // a file there, and no directory
+			{"move", "/Users/me/tree/src", false},
+			{"write", "/Users/me/tree/src/a/y", true},
+			{"write", "/tmp/mine/a.log", false},
+			{"write", "/tmp/mine/a/b.log", true},
+			{"write", "/Users/me/tmp/mine/a.log", true},
+			{"move", "/tmp/mine", false},
 			{"write", "/Users/me/tree/a/b.TFSTATE", false},
 			{"write", "/Users/me/tree/secret1.txt", false},
 			{"write", "/Users/me/tree/secret.txt", true},
@@ -291,7 +301,8 @@ func TestSeatbeltFailsClosed(t *testing.T) {
 		"a resolver that is nowhere":       {func(p *Profile) { p.Mac.DNS = MacGuard }, ReasonProfile},
 		"a sandbox inside":                 {func(p *Profile) { p.NestedSandbox = true }, ReasonProfile},
 		"Unix sockets":                     {func(p *Profile) { p.AllowUnix = true }, ReasonProfile},
-		"a pattern of folders":             {func(p *Profile) { p.NameGlobs = []string{"src/**/x"} }, ReasonNameGlobs},
+		"a pattern of another language":    {func(p *Profile) { p.NameGlobs = []string{"*.{key,pem}"} }, ReasonNameGlobs},
+		"a pattern with a quote":           {func(p *Profile) { p.NameGlobs = []string{`a"b`} }, ReasonProfile},
 		"a pattern of nothing":             {func(p *Profile) { p.NameGlobs = []string{"**/"} }, ReasonNameGlobs},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -345,6 +356,11 @@ func questions(text string) []sbpl.Request {
 		qs = append(qs, sbpl.Request{Op: "network-outbound", Remote: &sbpl.Endpoint{Proto: "tcp", Host: "localhost", Port: port}})
 	}
 	paths := []string{"/Users/me/tree/.state/.env", "/Users/me/tree/.state/.npmrc"} // for the rules of names
+	for _, at := range []string{"/Users/me/tree/.state/new/.git", "/Users/me/tree/.state/new/.git/modules/a"} {
+		for _, vnode := range []string{"SYMLINK", "DIRECTORY"} {
+			qs = append(qs, sbpl.Request{Op: "file-write-create", Path: at, Vnode: vnode}, sbpl.Request{Op: "file-write-unlink", Path: at, Vnode: vnode})
+		}
+	}
 	for named := range strings.SplitSeq(text, `"`) {
 		switch {
 		case strings.HasPrefix(named, "com.apple."):

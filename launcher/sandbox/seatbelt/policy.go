@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"postern/launcher/nameguard"
 )
 
 // Exe is the only tool that applies a profile (SPEC 28).
@@ -28,14 +30,13 @@ type Policy struct {
 	Devices   []string // single writable files, such as /dev/null
 	Protected []string // never writable, whatever holds them (SPEC 78)
 	Hidden    []string // never readable (SPEC 30)
-	// Secrets are globs of last names that are never writable at any depth, such
-	// as **/.env; * is any run of characters but a slash.
+	// Secrets are patterns of nameguard's that are never writable, such as **/.env.
 	Secrets []string
-	// Names are globs of last names, or of last parts such as .git/hooks, that
-	// are never writable at any depth outside NamesFree.
+	// Names are patterns of the same kind that are never writable at any depth
+	// outside NamesFree.
 	Names []string
-	// NamesFree are directory names below which Names do not hold: packages
-	// unpacked there bring such files as a matter of course.
+	// NamesFree are directory names, to the letter, below which Names do not hold:
+	// packages unpacked there bring such files as a matter of course.
 	NamesFree []string
 
 	OpenExec   bool     // what can be written can be executed, too (SPEC 36 is for runs)
@@ -76,9 +77,21 @@ func (p *Policy) Validate() error {
 			}
 		}
 	}
-	for _, name := range slices.Concat(p.Secrets, p.Names, p.NamesFree) {
-		if name == "" || strings.HasPrefix(name, "/") || strings.ContainsAny(name, "\x00\n\"") {
-			errs = append(errs, fmt.Errorf("name %q: want a name or glob without leading slash", name))
+	for _, text := range slices.Concat(p.Secrets, p.Names) {
+		if _, err := nameguard.Parse(text); err != nil {
+			errs = append(errs, err)
+		} else if strings.Contains(text, `"`) {
+			errs = append(errs, fmt.Errorf("pattern %q: a quote cannot be written in a profile; write ? for it", text))
+		}
+	}
+	for _, text := range p.Names {
+		if strings.HasPrefix(text, "/") {
+			errs = append(errs, fmt.Errorf("name %q: want one without leading slash", text))
+		}
+	}
+	for _, name := range p.NamesFree {
+		if name == "" || strings.ContainsAny(name, "/\x00\n\"") {
+			errs = append(errs, fmt.Errorf("name %q: want the name of a directory", name))
 		}
 	}
 	for _, port := range slices.Concat(p.Ports, p.Serve, []int{p.GuardPort}) {

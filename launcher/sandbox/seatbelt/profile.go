@@ -174,18 +174,8 @@ func (w *writer) writeDenies() {
 	if paths := w.whole(w.policy.Protected); len(paths) > 0 {
 		w.deny("file-write* file-link", paths...)
 	}
-	if secrets := globs(w.policy.Secrets); len(secrets) > 0 {
-		w.deny("file-write* file-link", secrets...)
-	}
-	names := globs(w.policy.Names)
-	if free := globs(w.policy.NamesFree); len(free) > 0 {
-		for i, n := range names {
-			names[i] = "(require-all " + n + " (require-not (require-any " + strings.Join(free, " ") + ")))"
-		}
-	}
-	if len(names) > 0 {
-		w.deny("file-write* file-link", names...)
-	}
+	w.names(w.policy.Secrets, nil)
+	w.names(w.policy.Names, w.policy.NamesFree)
 }
 
 // readDenies also close the ways to read a hidden file elsewhere: moving it,

@@ -25,7 +25,7 @@ func mac() *Policy {
 		Devices:    []string{"/dev/null"},
 		Protected:  []string{"/Users/me/src/checkout", "/Users/me/.claude/settings.json", "/Volumes/Space/original"},
 		Hidden:     []string{"/Users/me/.ssh", "/Users/me/.gnupg"},
-		Names:      []string{".git/hooks", ".npmrc", "é.pem"},
+		Names:      []string{".git/hooks", ".git/modules/**/config", ".npmrc", "é.pem"},
 		Secrets:    []string{"**/.env", "**/.env.*", "**/*.key"},
 		NamesFree:  []string{"node_modules"},
 		ExecGrants: []string{"/Users/me/jobs/tree/bin"},
@@ -134,6 +134,19 @@ func groups() []group {
 			write("/Users/me/jobs/tree/x.env", true), write("/Users/me/jobs/tree/a.Key", false), write("/Users/me/jobs/tree/a.keys", true),
 			write("/Users/me/jobs/tree/node_modules/p/.env", false), rename("/Users/me/jobs/tree/a", "/Users/me/jobs/tree/.env", false),
 			link("/Users/me/jobs/tree/.env", "/Users/me/jobs/tree/b", false),
+			write("/Users/me/jobs/tree/.git/hooks/node_modules/x", false), write("/Users/me/jobs/tree/Node_modules/.npmrc", false), // what frees is to the letter, and above
+			write("/Users/me/jobs/tree/.git/modules/a/b/config", false), write("/Users/me/jobs/tree/.git/modules/a/HEAD", true),
+		}},
+		{"SPEC_34_ways_to_names_stay", []decision{
+			rename("/Users/me/jobs/tree/.git", "/Users/me/jobs/tree/x", false), write("/Users/me/jobs/tree/.git", false),
+			op(sbpl.Request{Op: "file-write-unlink", Path: "/Users/me/jobs/tree/.git", Vnode: "DIRECTORY"}, false),
+			op(sbpl.Request{Op: "file-write-create", Path: "/Users/me/jobs/tree/.git", Vnode: "SYMLINK"}, false),
+			op(sbpl.Request{Op: "file-write-create", Path: "/Users/me/jobs/tree/.git", Vnode: "DIRECTORY"}, true),
+			op(sbpl.Request{Op: "file-write-create", Path: "/Users/me/jobs/tree/.git/modules/a", Vnode: "SYMLINK"}, false),
+			op(sbpl.Request{Op: "file-write-create", Path: "/Users/me/jobs/tree/.git/modules/a", Vnode: "DIRECTORY"}, true),
+			op(sbpl.Request{Op: "file-write-unlink", Path: "/Users/me/jobs/tree/.git/modules/a", Vnode: "DIRECTORY"}, false),
+			rename("/Users/me/jobs/tree/.git/modules/a/HEAD.lock", "/Users/me/jobs/tree/.git/modules/a/HEAD", true),
+			write("/Users/me/jobs/tree/node_modules/p/.git", true), rename("/Users/me/jobs/tree/node_modules/p/.git", "/Users/me/jobs/tree/node_modules/x", true),
 		}},
 		{"SPEC_34_ancestors_stay", []decision{
 			rename("/Users/me/src", "/Users/me/src2", false), rename("/Users/me/src/checkout", "/Users/me/c", false), rename("/Users/me", "/Users/me2", false),

@@ -3,7 +3,6 @@ package seatbelt
 import (
 	"slices"
 	"strings"
-	"unicode"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -64,39 +63,4 @@ func clean(path string) string {
 // quote writes a string literal: only the quote and the backslash are special.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
-}
-
-// nameRegex turns a glob of last parts into an expression that holds for it at
-// any depth, in any case, with all that lies below it.
-func nameRegex(glob string) string {
-	var b strings.Builder
-	b.WriteByte('/')
-	for _, r := range strings.TrimPrefix(glob, "**/") {
-		switch {
-		case r == '*':
-			b.WriteString("[^/]*")
-		case r == '?':
-			b.WriteString("[^/]")
-		case unicode.ToUpper(r) != unicode.ToLower(r):
-			b.WriteString("[" + string(unicode.ToLower(r)) + string(unicode.ToUpper(r)) + "]")
-		case strings.ContainsRune(`.+^$(){}|[]\`, r):
-			b.WriteString(`\` + string(r))
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteString("(/|$)")
-	return `#"` + b.String() + `"`
-}
-
-// globs writes filters for names in both normal forms, where they differ.
-func globs(names []string) []string {
-	var out []string
-	for _, n := range names {
-		for _, form := range []string{norm.NFC.String(n), norm.NFD.String(n)} {
-			out = append(out, "(regex "+nameRegex(form)+")")
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }

@@ -52,7 +52,7 @@ func TestPathsAreSpelledOut(t *testing.T) {
 				t.Errorf("%s was resolved", path)
 			}
 		}
-		if !strings.Contains(text, `(regex #"/[lL][^/][nN][kK]\.[^/]*(/|$)")`) {
+		if !strings.Contains(text, "(regex #\"/[lL][^/][nN]([kK]|\u212a)\\.[^/]*(/|$)\")") {
 			t.Errorf("no rule for the pattern in\n%s", text)
 		}
 	})
