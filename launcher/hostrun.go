@@ -225,10 +225,16 @@ func (h *hostRun) connect(o *sandbox.Options) error {
 }
 
 func (h *hostRun) violated(r violation.Report) {
-	v := spec.Violation{Action: r.Action, Target: r.Target, Raw: r.Raw}
+	v := r.Violation
+	fields := map[string]any{"action": clipped(v.Action), "target": clipped(v.Target), "raw": clipped(v.Raw), "count": r.Count}
+	for name, text := range map[string]string{"rule": v.Rule, "source": v.Source, "comm": v.Comm} {
+		if text != "" {
+			fields[name] = clipped(text)
+		}
+	}
 	h.whenReady(func() {
 		_ = h.events.Write(spec.Event{Type: spec.Violated, Violation: &v, Count: r.Count})
-		h.report(lease.EventViolation, map[string]any{"action": clipped(v.Action), "target": clipped(v.Target), "raw": clipped(v.Raw), "count": r.Count})
+		h.report(lease.EventViolation, fields)
 	})
 }
 

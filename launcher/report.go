@@ -32,6 +32,9 @@ type violated struct {
 	Action string `json:"action"`
 	Target string `json:"target"`
 	Raw    string `json:"raw,omitempty"`
+	Rule   string `json:"rule,omitempty"`   // the rule about names that refused it
+	Source string `json:"source,omitempty"` // where that stands
+	Comm   string `json:"comm,omitempty"`   // what the thread that tried is called
 	Count  uint64 `json:"count"`
 	Cure   string `json:"cure"`
 }
@@ -56,7 +59,7 @@ func (r *refusals) report(session string, code int, changes []sandbox.Change) *r
 		case kindPush:
 			out.Pushes = append(out.Pushes, *d)
 		case kindViolation:
-			out.Violations = append(out.Violations, violated{d.action, d.What, d.raw, d.Count, d.Cure})
+			out.Violations = append(out.Violations, violated{d.action, d.What, d.raw, d.Rule, d.Source, d.comm, d.Count, d.Cure})
 		default:
 			out.Denied = append(out.Denied, *d)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"postern/caddy-modules/session/lease"
+	"postern/launcher/nameguard"
 	"postern/launcher/sandbox"
 	"postern/launcher/violation"
 )
@@ -25,6 +26,9 @@ func someRefusals() *refusals {
 	r.violated(violation.Report{Violation: violation.Violation{Action: "touch", Target: "x\n", Raw: "touch: cannot touch 'x': Permission denied"}, Count: 3})
 	r.violated(violation.Report{Violation: violation.Violation{Action: "access", Target: "x\n"}, Count: 1})
 	r.violated(violation.Report{Violation: violation.Violation{Action: "touch", Target: "x\n"}, Count: 4})
+	named := violation.Named(nameguard.Violation{Action: "file-write-create", Target: "/w/sub/.env", Rule: "**/.env", Source: "default", Comm: "sh\n"})
+	r.violated(violation.Report{Violation: named, Count: 1})
+	r.violated(violation.Report{Violation: named, Count: 5})
 	return &r
 }
 
@@ -75,6 +79,15 @@ func TestReport(t *testing.T) {
    "target": "x; ",
    "count": 1,
    "cure": "` + cure + `"
+  },
+  {
+   "action": "file-write-create",
+   "target": "/w/sub/.env",
+   "rule": "**/.env",
+   "source": "default",
+   "comm": "sh?",
+   "count": 6,
+   "cure": "use another name; a folder in which no rule about names is to hold is declared with --free-dir"
   }
  ],
  "changes": [
@@ -100,8 +113,10 @@ func TestSummaryOfViolations(t *testing.T) {
 	var r refusals
 	r.violated(violation.Report{Violation: violation.Violation{Action: "open", Target: "/etc/x", Raw: "told"}, Count: 3})
 	r.violated(violation.Report{Violation: violation.Violation{Action: "access"}, Count: 1})
+	r.violated(violation.Report{Violation: violation.Named(nameguard.Violation{Action: "file-write-create", Target: "/w/\x1b.env", Rule: "*.env", Source: "--deny-name", Comm: "mv"}), Count: 2})
 	r.print(&b, nil)
-	if b.String() != "postern: violation 3 times: open /etc/x\npostern: violation: access\n" {
+	if b.String() != "postern: violation 3 times: open /etc/x\npostern: violation: access\n"+
+		"postern: violation 2 times: file-write-create /w/?.env: the name is refused by *.env (--deny-name), tried by mv; use another name, take the rule back where it stands, or declare the folder with --free-dir\n" {
 		t.Errorf("got %q", b.String())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"postern/caddy-modules/session/lease"
+	"postern/launcher/nameguard"
 	"postern/launcher/sandbox"
 	"postern/launcher/violation"
 )
@@ -48,7 +49,7 @@ type refused struct {
 	Cure   string   `json:"cure,omitempty"`
 	Count  uint64   `json:"count"`
 
-	action, raw string // of a violation
+	action, raw, comm string // of a violation
 }
 
 // String is one line. Most reasons begin with what was refused and need not be told.
@@ -58,7 +59,7 @@ func (r *refused) String() string {
 		text += fmt.Sprintf(" %d times", r.Count)
 	}
 	if r.kind == kindViolation {
-		return strings.TrimSuffix(text+": "+r.action+" "+r.What, " ") // what the run said of it was read
+		return r.violation(text)
 	}
 	if !strings.HasPrefix(r.Why, r.What) || r.What == "" {
 		text += ": " + r.What
@@ -67,6 +68,23 @@ func (r *refused) String() string {
 		text += ": " + r.Why
 	}
 	return text
+}
+
+// violation is the line of a denied call. What the run said of it was read; who tried, and
+// by which rule it failed, was not.
+func (r *refused) violation(text string) string {
+	text = strings.TrimSuffix(text+": "+r.action+" "+r.What, " ")
+	if r.Rule == "" {
+		return text
+	}
+	text += ": the name is refused by " + r.Rule
+	if r.Source != "" {
+		text += " (" + r.Source + ")"
+	}
+	if r.comm != "" {
+		text += ", tried by " + r.comm
+	}
+	return text + "; " + r.Cure
 }
 
 // add takes an event that is a refusal, and no other.
@@ -109,10 +127,23 @@ func refsOf(e lease.Event) []string {
 
 // violated takes a denied system call.
 func (r *refusals) violated(v violation.Report) {
-	r.take(&refused{
+	d := &refused{
 		kind: kindViolation, What: v.Target, action: printable(v.Action), raw: printable(v.Raw), Count: v.Count,
+		Rule: printable(v.Rule), Source: printable(v.Source), comm: printable(v.Comm),
 		Cure: "where the run needs it: show the folder with --bind, and take it out of --protect and --hide; what the system denies to you it denies to a run",
-	}, v.Action+" "+v.Target)
+	}
+	if v.Rule != "" {
+		d.Cure = curedName(v.Source)
+	}
+	r.take(d, v.Action+" "+v.Target+" "+v.Rule)
+}
+
+// curedName says what would let a name be, by where the rule that refuses it stands.
+func curedName(source string) string {
+	if source == nameguard.SourceDefault {
+		return "use another name; a folder in which no rule about names is to hold is declared with --free-dir"
+	}
+	return "use another name, take the rule back where it stands, or declare the folder with --free-dir"
 }
 
 // take counts one refusal of what is known by key among its kind.

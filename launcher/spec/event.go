@@ -39,7 +39,7 @@ const (
 )
 
 // Violation is the specification's SandboxViolation (SPEC 89): a system call that the
-// sandbox denied.
+// sandbox denied. Who knows more says more: by which rule, and who tried.
 type Violation struct {
 	// Action is the denied verb, as file-write-create.
 	Action string `json:"action"`
@@ -49,6 +49,13 @@ type Violation struct {
 
 	// Raw is the line that told of it, where one did.
 	Raw string `json:"raw,omitempty"`
+
+	// Rule is the rule about names that refused it, and Source where that stands.
+	Rule   string `json:"rule,omitempty"`
+	Source string `json:"source,omitempty"`
+
+	// Comm is what the thread that tried is called.
+	Comm string `json:"comm,omitempty"`
 }
 
 // Event is one line of the stream, flat: type, time and session, and those of the other
@@ -68,7 +75,7 @@ type Event struct {
 	Signal   int   `json:"signal,omitempty"`   // of exit: what killed the command
 	Reason   Cause `json:"reason,omitempty"`   // of killed
 
-	*Violation        // of violation: action, target, raw
+	*Violation        // of violation: action, target, raw, rule, source, comm
 	Count      uint64 `json:"count,omitempty"` // of violation: how often since the last of its kind
 
 	Handle *Handle `json:"handle,omitempty"` // of starting, ready and exit

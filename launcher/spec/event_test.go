@@ -25,6 +25,7 @@ func TestEventsOnTheWire(t *testing.T) {
 		{Event{Type: Exit, ExitCode: &code}, `"exitCode":0`},
 		{Event{Type: Killed, Reason: OOM}, `"reason":"oom"`},
 		{Event{Type: Violated, Violation: &Violation{Action: "open", Target: "/a", Raw: "sh: /a: Permission denied"}}, `"action":"open","target":"/a","raw":"sh: /a: Permission denied"`},
+		{Event{Type: Violated, Violation: &Violation{Action: "open", Target: "/a", Rule: "a", Source: "spec", Comm: "sh"}, Count: 2}, `"action":"open","target":"/a","rule":"a","source":"spec","comm":"sh","count":2`},
 	} {
 		var out bytes.Buffer
 		tc.event.Time = noon

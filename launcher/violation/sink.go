@@ -20,8 +20,8 @@ type Report struct {
 }
 
 const (
-	// window is how long the same action and target are counted before they are told
-	// again.
+	// window is how long the same action and target, refused by the same rule, are
+	// counted before they are told again.
 	window = 5 * time.Second
 
 	// maxKeys bounds how many different ones are remembered at a time.
@@ -47,7 +47,7 @@ type Sink struct {
 	dropped uint64
 }
 
-type key struct{ action, target string }
+type key struct{ action, target, rule string }
 
 type counted struct {
 	first Violation
@@ -68,7 +68,7 @@ func (s *Sink) Add(v Violation) {
 		return
 	}
 	now := s.now()
-	k := key{v.Action, v.Target}
+	k := key{v.Action, v.Target, v.Rule}
 	if known := s.open[k]; known != nil {
 		known.more++
 		if now.Sub(known.since) >= window && s.pay(now) {
@@ -130,7 +130,7 @@ func (s *Sink) Close() {
 		}
 	}
 	slices.SortFunc(rest, func(a, b Report) int {
-		return cmp.Or(strings.Compare(a.Action, b.Action), strings.Compare(a.Target, b.Target))
+		return cmp.Or(strings.Compare(a.Action, b.Action), strings.Compare(a.Target, b.Target), strings.Compare(a.Rule, b.Rule))
 	})
 	for _, r := range rest {
 		s.report(r)

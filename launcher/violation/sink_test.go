@@ -31,6 +31,13 @@ func TestSPEC93RetryStorm(t *testing.T) {
 	if len(*got) != 3 {
 		t.Fatalf("another target and another action: %+v", *got)
 	}
+	named := Violation{Action: "open", Target: "/x", Rule: "x"} // another reason is another violation
+	s.Add(named)
+	s.Add(named)
+	if len(*got) != 4 || (*got)[3].Rule != "x" {
+		t.Fatalf("a rule: %+v", *got)
+	}
+	*got = (*got)[:3]
 	c.at = c.at.Add(window)
 	s.Add(v)
 	if len(*got) != 4 || (*got)[3].Count != 100 {
@@ -38,12 +45,12 @@ func TestSPEC93RetryStorm(t *testing.T) {
 	}
 	s.Add(v)
 	s.Close()
-	if len(*got) != 5 || (*got)[4].Count != 1 {
+	if len(*got) != 6 || (*got)[4].Count != 1 || (*got)[5].Rule != "x" {
 		t.Fatalf("at the end: %+v", *got)
 	}
 	s.Add(v)
 	s.Close()
-	if len(*got) != 5 {
+	if len(*got) != 6 {
 		t.Errorf("after the end: %+v", *got)
 	}
 }
