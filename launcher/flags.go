@@ -42,9 +42,9 @@ const runUsageEnd = `
 Flags are also read from POSTERN_NAME and from
   %s
 whose keys are: policy repo agent workspace link allow network mode bind protect hide
-publish host_port nested_sandbox unix_sockets dns (auto, fake, answer, off) environment
-(allow, strip) env all_proxy (http, socks, off) git_name git_email git_hooks tty quiet; and
-for macOS mac_home (wide, narrow) mac_dns (off, guard, system) mac_open exec_grant
+deny_name free_dir deny_remove publish host_port nested_sandbox unix_sockets dns (auto,
+fake, answer, off) environment (allow, strip) env all_proxy (http, socks, off) git_name
+git_email git_hooks tty quiet; and for macOS mac_home (wide, narrow) mac_dns (off, guard, system) mac_open exec_grant
 exec_deny. A flag wins over the environment, that over the file; lists add up.
 `
 
@@ -90,8 +90,10 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		links     = fs.StringArray("link", nil, "another `REPO` it may push to, under the gateway's rules (repeatable)")
 		mode      = fs.String("mode", "", "`MODE`: chat writes its folders; review, plan and orchestrate read them")
 		binds     = fs.StringArray("bind", nil, "show `DIR[:ro]` instead of the working directory; repeatable, name . too to keep it")
-		protect   = fs.StringArray("protect", nil, "`PATH` that is never writable (repeatable); a pattern is refused, for new names cannot be kept from being made")
+		protect   = fs.StringArray("protect", nil, "`PATH` that is never writable (repeatable); a pattern is one of --deny-name")
 		hide      = fs.StringArray("hide", nil, "`PATH` that is not readable, or a pattern as **/*.pem: what matches at the start (repeatable)")
+		denyNames = fs.StringArray("deny-name", nil, "names that are never made, written or moved, at any depth: a `PATTERN` as .env, *.key or .git/hooks (repeatable)")
+		freeDirs  = fs.StringArray("free-dir", nil, "`DIR` of the run in which no rule about names holds (repeatable)")
 		network   = fs.String("network", "", "`on|off`: off refuses every request, pushes excepted")
 		dns       = fs.String("dns", "", "`MODE` in which CMD looks names up: auto, fake, answer or off; see docs/launcher.md")
 		allow     = fs.StringArray("allow", nil, "also allow `HOST [PORT…]`, unless a policy denies it (repeatable)")
@@ -163,7 +165,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 	if r.Ports, err = parsePorts(s.Publish, s.Grants); err != nil {
 		return nil, err
 	}
-	if err := r.paths(*binds, *protect, *hide); err != nil {
+	if err := errors.Join(r.paths(*binds, *protect, *hide), r.names(*denyNames, *freeDirs)); err != nil {
 		return nil, usageError(err)
 	}
 	if r.ID == "" {
@@ -284,7 +286,9 @@ func (r *request) asked() *sandbox.Profile {
 		mac.DNS = "off"
 	}
 	p := &sandbox.Profile{Binds: r.Binds, Mode: r.Mode, NestedSandbox: r.Nested, AllowUnix: r.Unix, Mac: mac}
-	p.Protected, p.NameGlobs = splitGlobs(r.Protect)
+	paths, patterns := splitGlobs(r.Protect)
+	p.Protected = paths
+	r.askNames(p, patterns)
 	p.Hidden, p.HiddenGlobs = splitGlobs(r.Hide)
 	// Start where the user is, if the run sees that; else in its first folder.
 	if cwd, err := os.Getwd(); err == nil && r.shows(cwd) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"postern/caddy-modules/session/lease"
+	"postern/launcher/nameguard"
 	"postern/launcher/sandbox"
 )
 
@@ -77,7 +78,23 @@ func TestParseRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := r.profile("/run/x")
-		if !slices.Equal(p.HiddenGlobs, []string{"**/*.pem", "/a/?b"}) || !slices.Equal(p.NameGlobs, []string{"*.key"}) || !slices.Equal(p.Hidden, []string{dir + "/h"}) || p.Protected[0] != dir+"/p" {
+		if !slices.Equal(p.HiddenGlobs, []string{"**/*.pem", "/a/?b"}) || !slices.Equal(p.NameGlobs, []nameguard.Rule{{Text: "*.key", Source: "--protect"}}) || !slices.Equal(p.Hidden, []string{dir + "/h"}) || p.Protected[0] != dir+"/p" {
+			t.Errorf("profile %+v", p)
+		}
+	})
+	t.Run("names", func(t *testing.T) {
+		t.Setenv("POSTERN_DENY_NAME", "a.x b/c")
+		t.Setenv("POSTERN_DENY_REMOVE", "on")
+		r, err := parse(t, "--deny-name", "*.key", "--deny-name", "**/.git/hooks", "--free-dir", ".", "--", "cmd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := r.profile("/run/x")
+		want := []nameguard.Rule{
+			{Text: "a.x", Source: "deny_name of POSTERN_DENY_NAME"}, {Text: "b/c", Source: "deny_name of POSTERN_DENY_NAME"},
+			{Text: "*.key", Source: "--deny-name"}, {Text: "**/.git/hooks", Source: "--deny-name"},
+		}
+		if !slices.Equal(p.NameGlobs, want) || !slices.Equal(p.NameFree, []string{dir}) || !p.NameRemove {
 			t.Errorf("profile %+v", p)
 		}
 	})
@@ -106,7 +123,7 @@ func TestParseRun(t *testing.T) {
 			t.Errorf("with an empty flag: %+v, %v", r, err)
 		}
 	})
-	for _, args := range [][]string{{}, {"--"}, {"--mode", "x", "--", "c"}, {"--network", "x", "--", "c"}, {"--nope", "--", "c"}, {"--bind", ":ro", "--", "c"}} {
+	for _, args := range [][]string{{}, {"--"}, {"--mode", "x", "--", "c"}, {"--network", "x", "--", "c"}, {"--nope", "--", "c"}, {"--bind", ":ro", "--", "c"}, {"--deny-name", "*.{a,b}", "--", "c"}, {"--free-dir", "none", "--", "c"}, {"--free-dir", "h", "--", "c"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			_, err := parse(t, args...)
 			var r *sandbox.Refusal

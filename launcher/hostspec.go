@@ -27,7 +27,7 @@ func translate(s *spec.Spec) (*sandbox.Profile, lease.Spec, error) {
 		Dir:       s.GuestWorkdir,
 		Mode:      sandbox.Mode(s.Mode),
 		Protected: s.Protected(),
-		NameGlobs: s.Globs(),
+		NameGlobs: named("spec", s.Globs()),
 		StateDirs: s.RunnerStateDirs,
 		Mac:       sandbox.Mac{ExecGrants: s.ExecGrantRoots},
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"postern/caddy-modules/session/lease"
+	"postern/launcher/nameguard"
 	"postern/launcher/sandbox"
 	"postern/launcher/spec"
 )
@@ -32,7 +33,7 @@ func TestTranslate(t *testing.T) {
 			"everything", full,
 			sandbox.Profile{
 				Binds: []sandbox.Bind{{Path: "/a"}, {Path: "/b", ReadOnly: true}}, Dir: "/a/sub", Mode: sandbox.ModePlan,
-				Protected: []string{"/p"}, NameGlobs: []string{"**/.env", "/q/?"}, StateDirs: []string{"/r"}, Mac: sandbox.Mac{ExecGrants: []string{"/e"}},
+				Protected: []string{"/p"}, NameGlobs: []nameguard.Rule{{Text: "**/.env", Source: "spec"}, {Text: "/q/?", Source: "spec"}}, StateDirs: []string{"/r"}, Mac: sandbox.Mac{ExecGrants: []string{"/e"}},
 			},
 			lease.Spec{ID: "s", Workspace: "w", Agent: "a", NetworkEnabled: &off, EgressAllowlist: []string{"x.example"}},
 		},

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/viper"
 
 	"postern/launcher/environ"
+	"postern/launcher/nameguard"
 	"postern/launcher/sandbox"
 	"postern/launcher/tty"
 )
@@ -32,6 +33,11 @@ type settings struct {
 	Binds   []sandbox.Bind // beside those of --bind
 	Protect []string
 	Hide    []string
+
+	DenyNames  []nameguard.Rule // patterns of names that may not be made
+	FreeDirs   []string         // folders of the run in which no rule about names holds
+	DenyRemove bool             // such names may not be removed either
+
 	Publish []string
 	Grants  []string // ports of the host
 	Nested  bool
@@ -54,7 +60,7 @@ type settings struct {
 // known are the keys of the settings file. The run directory is POSTERN_RUN alone,
 // for the appliance reads that too and nothing else.
 var known = []string{
-	"policy", "repo", "agent", "workspace", "link", "allow", "network", "mode", "bind", "protect", "hide", "publish", "host_port", "nested_sandbox", "unix_sockets", "dns",
+	"policy", "repo", "agent", "workspace", "link", "allow", "network", "mode", "bind", "protect", "hide", "deny_name", "free_dir", "deny_remove", "publish", "host_port", "nested_sandbox", "unix_sockets", "dns",
 	"environment", "env", "all_proxy", "mac_home", "mac_dns", "mac_open", "exec_grant", "exec_deny", "git_name", "git_email", "git_hooks", "tty", "quiet",
 }
 
@@ -90,15 +96,16 @@ func loadSettings(path string) (*settings, error) {
 		Network:   r.onOff("network", true),
 		Protect:   r.paths("protect"),
 		Hide:      r.paths("hide"),
-		Publish:   r.ports("publish"),
-		Grants:    r.ports("host_port"),
-		Nested:    r.onOff("nested_sandbox", false),
-		Unix:      r.onOff("unix_sockets", false),
-		Env:       r.list("env"),
-		GitName:   r.text("git_name"),
-		GitEmail:  r.text("git_email"),
-		GitHooks:  r.onOff("git_hooks", false),
-		Quiet:     r.onOff("quiet", false),
+		DenyNames: r.names("deny_name"), FreeDirs: r.folders("free_dir"), DenyRemove: r.onOff("deny_remove", false),
+		Publish:  r.ports("publish"),
+		Grants:   r.ports("host_port"),
+		Nested:   r.onOff("nested_sandbox", false),
+		Unix:     r.onOff("unix_sockets", false),
+		Env:      r.list("env"),
+		GitName:  r.text("git_name"),
+		GitEmail: r.text("git_email"),
+		GitHooks: r.onOff("git_hooks", false),
+		Quiet:    r.onOff("quiet", false),
 	}
 	s.Mac = r.mac()
 	if s.Mode, err = sandbox.ParseMode(r.text("mode")); err != nil {
@@ -198,11 +205,15 @@ func (r *reader) get(key string) any {
 }
 
 func (r *reader) fail(key string, err error) {
-	from := r.file
-	if os.Getenv("POSTERN_"+strings.ToUpper(key)) != "" {
-		from = "POSTERN_" + strings.ToUpper(key)
+	r.errs = append(r.errs, fmt.Errorf("read setting %s of %s: %w", key, r.from(key), err))
+}
+
+// from is where a setting was said.
+func (r *reader) from(key string) string {
+	if name := "POSTERN_" + strings.ToUpper(key); os.Getenv(name) != "" {
+		return name
 	}
-	r.errs = append(r.errs, fmt.Errorf("read setting %s of %s: %w", key, from, err))
+	return r.file
 }
 
 func (r *reader) text(key string) string {

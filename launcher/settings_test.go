@@ -107,6 +107,9 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"environment", "environment: all", []string{"environment", "all"}},
 		{"a relative folder", "bind: [x]", []string{"bind", `"x"`}},
 		{"an empty folder", "bind: [':ro']", []string{"bind"}},
+		{"a pattern of another language", "deny_name: ['*.{key,pem}']", []string{"deny_name", "launcher.yaml", "one pattern for each name"}},
+		{"a pattern for a free folder", "free_dir: ['/w/*']", []string{"free_dir", "name the folders"}},
+		{"a relative free folder", "free_dir: [w]", []string{"free_dir", `"w"`}},
 		{"no YAML", "policy: [", []string{"launcher.yaml"}},
 		{"a key twice", "policy: a\npolicy: b", []string{"policy"}},
 	} {

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"postern/launcher/nameguard"
 )
 
 // Mode is what a run is for. It decides whether its folders may be written
@@ -90,9 +92,17 @@ type Profile struct {
 	// the run starts is hidden. They are absolute, or relative to each bind; see IsGlob.
 	HiddenGlobs []string
 
-	// NameGlobs are file names that may not be created. Mounts cannot forbid a name
-	// that does not exist yet, so a non-empty list is refused (SPEC 26).
-	NameGlobs []string
+	// NameGlobs are patterns of names that may not be made, written or moved, see package
+	// nameguard. Mounts cannot forbid a name that does not exist yet, so a non-empty list
+	// is refused (SPEC 26).
+	NameGlobs []nameguard.Rule
+
+	// NameFree are folders of the run in which no rule about names holds, which an operator
+	// has declared. What is protected or hidden there stays so.
+	NameFree []string
+
+	// NameRemove has the removal of such names refused as well.
+	NameRemove bool
 
 	// Home is $HOME inside: an empty private tmpfs at that path. Empty means
 	// FallbackHome.
@@ -139,7 +149,7 @@ func (p *Profile) validate() error {
 	if len(p.NameGlobs) > 0 && !forbidsNames {
 		return &Refusal{
 			Reason: ReasonNameGlobs,
-			Detail: "the run needs files to be unwritable by name: " + strings.Join(p.NameGlobs, " "),
+			Detail: "the run needs files to be unwritable by name: " + strings.Join(texts(p.NameGlobs), " "),
 			Cure:   "mounts cannot forbid a name that does not exist yet; drop these globs or run on a backend that can",
 		}
 	}
@@ -151,7 +161,7 @@ func (p *Profile) validate() error {
 	}
 	var errs []error
 	for field, paths := range map[string][]string{
-		"bind": bindPaths(p.Binds), "protected path": p.Protected, "state directory": p.StateDirs, "hidden path": p.Hidden,
+		"bind": bindPaths(p.Binds), "protected path": p.Protected, "state directory": p.StateDirs, "hidden path": p.Hidden, "free directory": p.NameFree,
 	} {
 		for _, text := range paths {
 			if !path.IsAbs(text) || strings.ContainsRune(text, 0) {

@@ -114,7 +114,7 @@ func seatbeltPolicy(f *Facts, r macRun, h macHost) (*seatbelt.Policy, error) {
 	out := &seatbelt.Policy{
 		Writable: slices.Clone(scratch), Devices: devices,
 		Protected: slices.Clone(p.Protected), Hidden: slices.Clone(p.Hidden),
-		Secrets: texts(nameguard.Secrets()), Names: texts(nameguard.Mandatory()), NamesFree: nameguard.Packages(),
+		Secrets: texts(nameguard.Secrets()), Names: texts(nameguard.Mandatory()), NamesFree: nameguard.Packages(), Free: p.NameFree,
 		ExecGrants: p.Mac.ExecGrants, Tools: []string{r.Exe},
 		Network: true, Ports: r.Ports, Serve: r.Serve, DNS: dns, GuardPort: r.Guard, Open: p.Mac.Open, Tag: r.Tag, Resolve: h.Resolve,
 	}
@@ -178,13 +178,13 @@ func texts(rules []nameguard.Rule) []string {
 
 // addNameGlobs takes the run's own patterns; what means nothing is refused rather than
 // left out.
-func addNameGlobs(out *seatbelt.Policy, globs []string) error {
+func addNameGlobs(out *seatbelt.Policy, globs []nameguard.Rule) error {
 	for _, glob := range globs {
-		if _, err := nameguard.Parse(glob); err != nil {
-			return &Refusal{Reason: ReasonNameGlobs, Detail: "what is to be kept unwritable by name cannot be told", Err: err}
+		if _, err := nameguard.Parse(glob.Text); err != nil {
+			return &Refusal{Reason: ReasonNameGlobs, Detail: "what is to be kept unwritable by name cannot be told (" + glob.Source + ")", Err: err}
 		}
 	}
-	out.Secrets = append(out.Secrets, globs...)
+	out.Secrets = append(out.Secrets, texts(globs)...)
 	return nil
 }
 

@@ -173,6 +173,13 @@ func TestSeatbeltOfARun(t *testing.T) {
 	decideAll(t, p, ds)
 }
 
+func rulesOf(texts ...string) (out []nameguard.Rule) {
+	for _, text := range texts {
+		out = append(out, nameguard.Rule{Text: text, Source: "spec"})
+	}
+	return out
+}
+
 // TestSPEC41EveryRunItsOwnProfile: two specs give two profiles, the same spec the same.
 func TestSPEC41EveryRunItsOwnProfile(t *testing.T) {
 	host, _ := aMac()
@@ -242,7 +249,7 @@ func TestSeatbeltSettings(t *testing.T) {
 		})
 	})
 	t.Run("name patterns", func(t *testing.T) { // SPEC 26 holds on Linux; names can be forbidden here
-		decideAll(t, macProfile(t, func(p *Profile) { p.NameGlobs = []string{"**/*.tfstate", "secret?.txt", "src/**/x", "/tmp/mine/*.log"} }), []macDecision{
+		decideAll(t, macProfile(t, func(p *Profile) { p.NameGlobs = rulesOf("**/*.tfstate", "secret?.txt", "src/**/x", "/tmp/mine/*.log") }), []macDecision{
 			{"write", "/Users/me/tree/src/a/b/X", false},
 			{"write", "/Users/me/tree/src/x", false},
 			{"write", "/Users/me/tree/src", false}, // a file there, and no directory
@@ -255,6 +262,18 @@ func TestSeatbeltSettings(t *testing.T) {
 			{"write", "/Users/me/tree/a/b.TFSTATE", false},
 			{"write", "/Users/me/tree/secret1.txt", false},
 			{"write", "/Users/me/tree/secret.txt", true},
+		})
+	})
+	t.Run("free directories", func(t *testing.T) {
+		decideAll(t, macProfile(t, func(p *Profile) { p.NameFree = []string{"/Users/me/tree/build"} }), []macDecision{
+			{"write", "/Users/me/tree/build/.env", true},
+			{"write", "/Users/me/tree/build/a/.npmrc", true},
+			{"write", "/Users/me/tree/build/.vscode/node_modules/x", true},
+			{"write", "/Users/me/tree/build2/.env", false},
+			{"write", "/Users/me/tree/.vscode/node_modules/x", false},
+			{"move", "/Users/me/tree/build", false},
+			{"write", "/Users/me/tree/build/.state/settings.json", true},
+			{"write", "/Users/me/src/checkout/a", false}, // what is protected by its path stays so
 		})
 	})
 	t.Run("the resolver", func(t *testing.T) { // decision 4
@@ -301,9 +320,9 @@ func TestSeatbeltFailsClosed(t *testing.T) {
 		"a resolver that is nowhere":       {func(p *Profile) { p.Mac.DNS = MacGuard }, ReasonProfile},
 		"a sandbox inside":                 {func(p *Profile) { p.NestedSandbox = true }, ReasonProfile},
 		"Unix sockets":                     {func(p *Profile) { p.AllowUnix = true }, ReasonProfile},
-		"a pattern of another language":    {func(p *Profile) { p.NameGlobs = []string{"*.{key,pem}"} }, ReasonNameGlobs},
-		"a pattern with a quote":           {func(p *Profile) { p.NameGlobs = []string{`a"b`} }, ReasonProfile},
-		"a pattern of nothing":             {func(p *Profile) { p.NameGlobs = []string{"**/"} }, ReasonNameGlobs},
+		"a pattern of another language":    {func(p *Profile) { p.NameGlobs = rulesOf("*.{key,pem}") }, ReasonNameGlobs},
+		"a pattern with a quote":           {func(p *Profile) { p.NameGlobs = rulesOf(`a"b`) }, ReasonProfile},
+		"a pattern of nothing":             {func(p *Profile) { p.NameGlobs = rulesOf("**/") }, ReasonNameGlobs},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := seatbeltPolicy(macFacts(tc.change), aMacRun(), host)

@@ -65,7 +65,7 @@ func TestSPEC49NewNamesAreOnlyTold(t *testing.T) {
 	if changes := out.facts.Inspect(); len(changes) != 1 || changes[0].Path != w.tree+"/.env" {
 		t.Errorf("told %v", changes)
 	}
-	p.NameGlobs = []string{"**/.env", "**/*.key"}
+	p.NameGlobs = rulesOf("**/.env", "**/*.key")
 	_, err := trySandboxed(t, p, "/usr/bin/touch", w.tree+"/started")
 	refusal(t, err, ReasonNameGlobs)
 	if !strings.Contains(err.Error(), "**/.env **/*.key") || exists(w.tree+"/started") {

@@ -172,6 +172,7 @@ func (w *writer) names(patterns, free []string) {
 	for _, name := range free {
 		below = append(below, regex("/"+literally(name)+"/"))
 	}
+	below = append(below, w.filters(w.policy.Free, subpath)...)
 	slices.Sort(below)
 	outside := func(filter, more string) string {
 		if more == "" && len(below) == 0 {
@@ -187,7 +188,11 @@ func (w *writer) names(patterns, free []string) {
 		for _, expr := range e.whole {
 			whole = append(whole, outside(regex(expr+"(/|$)"), ""))
 			for _, name := range free {
-				whole = append(whole, regex(expr+"(/.*)?/"+literally(name)+"/"))
+				again := regex(expr + "(/.*)?/" + literally(name) + "/")
+				if in := w.free(); in != "" {
+					again = "(require-all " + again + in + ")"
+				}
+				whole = append(whole, again)
 			}
 		}
 		for _, expr := range e.strict {
@@ -215,6 +220,9 @@ func (w *writer) names(patterns, free []string) {
 		}
 	}
 }
+
+// free writes that a path lies in no free directory.
+func (w *writer) free() string { return none(w.filters(w.policy.Free, subpath)...) }
 
 // literally is the expression of a name to the letter.
 func literally(name string) string {

@@ -38,6 +38,9 @@ type Policy struct {
 	// NamesFree are directory names, to the letter, below which Names do not hold:
 	// packages unpacked there bring such files as a matter of course.
 	NamesFree []string
+	// Free are directories in which neither holds. A directory that was filled there and
+	// is moved out cannot be told from any other.
+	Free []string
 
 	OpenExec   bool     // what can be written can be executed, too (SPEC 36 is for runs)
 	ExecGrants []string // roots inside writable ones where execution is allowed again (SPEC 37)
@@ -68,7 +71,7 @@ type Policy struct {
 func (p *Policy) Validate() error {
 	var errs []error
 	for field, paths := range map[string][]string{
-		"writable": p.Writable, "read-only": p.ReadOnly, "device": p.Devices, "protected": p.Protected, "hidden": p.Hidden,
+		"writable": p.Writable, "read-only": p.ReadOnly, "device": p.Devices, "protected": p.Protected, "hidden": p.Hidden, "free": p.Free,
 		"exec grant": p.ExecGrants, "tool": p.Tools, "dangerous": p.Dangerous,
 	} {
 		for _, path := range paths {

@@ -199,6 +199,13 @@ func (w *writer) ancestors() {
 			}
 		}
 	}
+	for _, path := range w.policy.Free {
+		for _, s := range w.policy.spellings(path) {
+			for i := len(s); i > 0; i = strings.LastIndexByte(s[:i], '/') {
+				above = append(above, literal(s[:i]))
+			}
+		}
+	}
 	for _, root := range slices.Concat(w.policy.Writable, w.policy.ReadOnly) {
 		for _, s := range w.policy.spellings(root) {
 			above = append(above, literal(s))

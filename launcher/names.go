@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"postern/launcher/nameguard"
+	"postern/launcher/sandbox"
+)
+
+// Rules about names come from --deny-name, from the settings, from a pattern of --protect
+// and from a host's spec. Each keeps where it was said, for the one who is refused by it.
+
+// named makes rules of patterns.
+func named(source string, texts []string) []nameguard.Rule {
+	var out []nameguard.Rule
+	for _, text := range texts {
+		out = append(out, nameguard.Rule{Text: text, Source: source})
+	}
+	return out
+}
+
+// names reads a list of patterns of names.
+func (r *reader) names(key string) []nameguard.Rule {
+	texts := r.list(key)
+	for _, text := range texts {
+		if _, err := nameguard.Parse(text); err != nil {
+			r.fail(key, err)
+		}
+	}
+	return named(key+" of "+r.from(key), texts)
+}
+
+// folders reads a list of absolute paths, none of which is a pattern.
+func (r *reader) folders(key string) []string {
+	out := r.paths(key)
+	for _, path := range out {
+		if sandbox.IsGlob(path) {
+			r.fail(key, fmt.Errorf("%q is a pattern; name the folders", path))
+		}
+	}
+	return out
+}
+
+// names takes the flags about names.
+func (r *request) names(deny, free []string) error {
+	for _, text := range deny {
+		if _, err := nameguard.Parse(text); err != nil {
+			return fmt.Errorf("--deny-name: %w", err)
+		}
+	}
+	r.DenyNames = append(r.DenyNames, named("--deny-name", deny)...)
+	for _, text := range free {
+		path, err := filepath.Abs(text)
+		if err != nil {
+			return fmt.Errorf("find folder %s: %w", text, err)
+		}
+		// Whoever could put another in its place would free that.
+		info, err := os.Stat(path)
+		if err == nil && !info.IsDir() {
+			err = errors.New("it is no folder")
+		}
+		if err != nil {
+			return fmt.Errorf("--free-dir %s: what is to be free must be there: %w", text, err)
+		}
+		r.FreeDirs = append(r.FreeDirs, path)
+	}
+	return nil
+}
+
+// askNames says in a profile what is asked about names. globs are those of --protect.
+func (r *request) askNames(p *sandbox.Profile, globs []string) {
+	p.NameGlobs = append(named("--protect", globs), r.DenyNames...)
+	p.NameFree, p.NameRemove = r.FreeDirs, r.DenyRemove
+}
