@@ -290,7 +290,11 @@ func TestLearnCommand(t *testing.T) {
 			t.Errorf("learn %s: %v, %s", c.args, err, text)
 		}
 	}
-	if rules, err := policy.ReadList(list); err != nil || len(rules) != 1 {
+	written, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules, err := policy.ParseList(bytes.NewReader(written), list); err != nil || len(rules) != 1 {
 		t.Errorf("%v %v", rules, err)
 	}
 }

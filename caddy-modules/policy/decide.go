@@ -116,6 +116,9 @@ func (d *Decision) from(m *match) {
 	case m.portsRule != nil:
 		d.ports = m.ports
 		d.by(PortNotAllowed, m.portsRule)
+	case m.asksRule != nil:
+		d.ports = m.askPorts
+		d.by(PortNotAllowed, m.asksRule)
 	default:
 		d.Code, d.near = NotAllowed, m.apex
 	}

@@ -16,7 +16,7 @@ const (
 	Denied                       // the deny list has it
 	AlwaysDenied                 // the always-deny list or a built-in rule has it
 	OwnListener                  // it is a listener of the appliance
-	PortNotAllowed               // the host is allowed, on other ports
+	PortNotAllowed               // the host is allowed, or asked about, on other ports
 	AddressClass                 // the address is of a class that no rule opens here
 	NetworkOff                   // the session has no network
 	PolicyGone                   // the session has no policy any more
@@ -167,7 +167,11 @@ func (d Decision) sentence() string {
 	case OwnListener:
 		return t + d.resolved() + " is a listener of this appliance, which is never a destination; ask for another host"
 	case PortNotAllowed:
-		return t + " is refused: " + d.rule() + " allows " + portList(d.ports) + " only; add the rule \"" + d.target.host.String() + " " + strconv.Itoa(int(d.target.port)) + "\" to open this one"
+		allows := " allows "
+		if len(d.ports) > 0 && d.ports[0].kind == ask {
+			allows = " asks about "
+		}
+		return t + " is refused: " + d.rule() + allows + portList(d.ports) + " only; add the rule \"" + d.target.host.String() + " " + strconv.Itoa(int(d.target.port)) + "\" to open this one"
 	case AddressClass:
 		return t + d.unreachable()
 	case NetworkOff:

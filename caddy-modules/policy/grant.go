@@ -161,10 +161,12 @@ type match struct {
 	ask     *entry
 	tcp     *entry // allows, and has the flag tcp
 	private *entry // allows, and has the flag private
-	// For the reason of a refusal: what allows other ports of the host, and the
-	// wildcard whose apex the host is.
+	// For the reason of a refusal, and for whoever looks for a port that is open (DNS):
+	// what allows other ports of the host, and the wildcard whose apex the host is.
 	ports     []grant
 	portsRule *entry
+	askPorts  []grant // what is asked about on other ports, where none allows any
+	asksRule  *entry
 	scheme    *entry // allows another scheme of the host and port
 	apex      *entry
 }
@@ -182,7 +184,7 @@ func (m *match) take(entries []entry, gs []grant, s scope) {
 		m.search(entries, gs, s)
 		return
 	}
-	other := false
+	other, asks := false, false
 	for i := range gs {
 		g := &gs[i]
 		switch {
@@ -191,11 +193,15 @@ func (m *match) take(entries []entry, gs []grant, s scope) {
 			m.use(g, &entries[g.rule], s)
 		case g.kind == allow:
 			other = true
+		case g.kind == ask:
+			asks = true
 		}
 	}
-	if other && m.allowed == nil && m.ports == nil && !s.refuses {
-		m.ports = part(gs, s.shape, allow)
-		m.portsRule = &entries[m.ports[0].rule]
+	if other {
+		m.elsewhere(entries, part(gs, s.shape, allow), s)
+	}
+	if asks {
+		m.elsewhere(entries, part(gs, s.shape, ask), s)
 	}
 }
 
@@ -209,10 +215,20 @@ func (m *match) search(entries []entry, gs []grant, s scope) {
 				m.use(&of[i], &entries[of[i].rule], s)
 			}
 		}
-		if k == allow && len(of) > 0 && m.allowed == nil && m.ports == nil && !s.refuses {
-			m.ports = of
-			m.portsRule = &entries[of[0].rule]
+		if k >= allow && len(of) > 0 {
+			m.elsewhere(entries, of, s)
 		}
+	}
+}
+
+// elsewhere notes what allows or asks about the host, if only on other ports.
+func (m *match) elsewhere(entries []entry, of []grant, s scope) {
+	switch {
+	case s.refuses:
+	case of[0].kind == ask && m.ask == nil && m.askPorts == nil:
+		m.askPorts, m.asksRule = of, &entries[of[0].rule]
+	case of[0].kind == allow && m.allowed == nil && m.ports == nil:
+		m.ports, m.portsRule = of, &entries[of[0].rule]
 	}
 }
 

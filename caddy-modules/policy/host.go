@@ -83,6 +83,10 @@ func (h Host) Addr() (netip.Addr, bool) { return h.addr, h.addr.IsValid() }
 // IsZero says that h is no host: nothing parsed it.
 func (h Host) IsZero() bool { return h == Host{} }
 
+// ThisMachine says that h is a name that means this machine (RFC 6761 section 6.3),
+// whatever a resolver says of it. No address is one.
+func (h Host) ThisMachine() bool { return thisMachine(h.name) }
+
 // String is the canonical text: the name, or the address without brackets.
 func (h Host) String() string {
 	switch {

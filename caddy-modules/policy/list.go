@@ -138,16 +138,6 @@ func ParseList(r io.Reader, file string) ([]Rule, error) {
 	return rules, nil
 }
 
-// ReadList is ParseList of a file.
-func ReadList(path string) ([]Rule, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read list: %w", err)
-	}
-	defer f.Close()
-	return ParseList(f, path)
-}
-
 func uncomment(line string) string {
 	for i := range len(line) {
 		if line[i] == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t') {

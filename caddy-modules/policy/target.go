@@ -64,6 +64,19 @@ func NewTarget(h Host, port uint16, s Scheme) (Target, error) {
 	return Target{host: h, port: port, scheme: s}, nil
 }
 
+// TunnelTarget is a tunnel to a host and port, with the scheme that it is held to: TLS
+// on port 443, plain requests on port 80 of a name, and elsewhere nothing.
+func TunnelTarget(h Host, port uint16) (Target, error) {
+	scheme := SchemeTCP
+	switch {
+	case port == httpsPort:
+		scheme = SchemeTLS
+	case port == httpPort && h.name != "":
+		scheme = SchemeHTTP
+	}
+	return NewTarget(h, port, scheme)
+}
+
 // ParseTarget reads the authority-form of CONNECT, HOST:PORT (RFC 9110 section
 // 7.1), with IPv6 in brackets (RFC 3986 section 3.2.2). The port must be there:
 // guessing it would open another port than a stricter client meant. Everything
