@@ -97,7 +97,7 @@ func (v *View) judge(ctx context.Context, q question) *answer {
 		return g.deny(dns.ExtendedErrorCodeBlocked, reasonResolver, resolverDetail(suffix))
 	}
 	if _, local := g.localHosts[q.host]; local && v.fake {
-		return v.faked(q)
+		return v.faked(q, false)
 	}
 	if v.policy == nil {
 		return g.deny(dns.ExtendedErrorCodeBlocked, reasonClosed, "there is no session to answer for")
@@ -120,8 +120,9 @@ func (v *View) judge(ctx context.Context, q question) *answer {
 	if a == nil {
 		if v.fake {
 			// Charged all the same: the connection to the fake address resolves
-			// the name, and a name must not be free on one of the two ways.
-			a = v.faked(q)
+			// the name, and a name must not be free on one of the two ways. Where
+			// refusals are only reported there may be no rule to charge.
+			a = v.faked(q, d.Rule == "")
 		} else {
 			f, err := v.lookup(ctx, q.host, q.qtype)
 			if err != nil {
@@ -145,7 +146,8 @@ func (v *View) judge(ctx context.Context, q question) *answer {
 func (v *View) held(q question, d policy.Decision) *answer {
 	a := v.allowed(q)
 	if a == nil {
-		a = v.faked(q)
+		_, star := wildcard(d.Rule)
+		a = v.faked(q, star || d.Rule == "")
 	}
 	if a.rule == "" {
 		a.rule, a.source = d.Rule, d.Source
@@ -260,14 +262,15 @@ func (v *View) reverse(q question) *answer {
 	return a
 }
 
-// faked answers with the address that stands for the name in this session.
-func (v *View) faked(q question) *answer {
+// faked answers with the address that stands for the name in this session. loose is
+// that of fakes.of.
+func (v *View) faked(q question, loose bool) *answer {
 	a := &answer{rcode: dns.RcodeSuccess, verdict: Allow, reason: reasonLocal, ttl: v.guard.conf.MinTTL}
 	if q.qtype != dns.TypeA && (q.qtype != dns.TypeAAAA || !v.fake6) {
 		return a
 	}
 	v.state.mu.Lock()
-	place, ok := v.state.fakes.of(q.name)
+	place, ok := v.state.fakes.of(q.name, loose)
 	v.state.mu.Unlock()
 	if !ok {
 		full := failed("no fake address is left for this session")

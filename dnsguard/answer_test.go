@@ -342,14 +342,14 @@ func TestFakeIP(t *testing.T) {
 func TestFakesRunOut(t *testing.T) {
 	var f fakes
 	for i := range fakeCount {
-		if _, ok := f.of(fmt.Sprint(i)); !ok {
+		if _, ok := f.of(fmt.Sprint(i), false); !ok {
 			t.Fatalf("name %d has no address", i)
 		}
 	}
-	if place, ok := f.of("one more"); ok {
+	if place, ok := f.of("one more", false); ok {
 		t.Fatal("beyond the range:", fakeAddr(place))
 	}
-	if place, ok := f.of(fmt.Sprint(fakeCount - 1)); !ok || fakeAddr(place) != netip.MustParseAddr("198.19.255.254") {
+	if place, ok := f.of(fmt.Sprint(fakeCount-1), false); !ok || fakeAddr(place) != netip.MustParseAddr("198.19.255.254") {
 		t.Fatal("the last:", fakeAddr(place))
 	}
 }

@@ -63,7 +63,7 @@ func Named(set *policy.Set, name string) bool {
 func permit(set *policy.Set, host policy.Host) (policy.Target, policy.Decision) {
 	var first policy.Decision
 	try := func(port uint16) (policy.Target, policy.Decision, bool) {
-		target, err := policy.NewTarget(host, port, schemeOf(port))
+		target, err := policy.TunnelTarget(host, port)
 		if err != nil {
 			return policy.Target{}, policy.Decision{}, false
 		}
@@ -78,36 +78,32 @@ func permit(set *policy.Set, host policy.Host) (policy.Target, policy.Decision) 
 		}
 		return target, d, d.Allowed
 	}
+	asks := func(d policy.Decision) {
+		if d.Code == policy.AskFirst && first.Code != policy.AskFirst {
+			first = d
+		}
+	}
 	for i, port := range lookupPorts {
 		target, d, ok := try(port)
 		if ok {
 			return target, d
 		}
-		if i == 0 || d.Code == policy.AskFirst && first.Code != policy.AskFirst {
+		if i == 0 {
 			first = d
 		}
+		asks(d)
 		if d.Code != policy.PortNotAllowed {
 			continue
 		}
 		for _, port := range rulePorts(d.Rule) {
-			if target, d, ok := try(port); ok {
+			target, d, ok := try(port)
+			if ok {
 				return target, d
 			}
+			asks(d)
 		}
 	}
 	return policy.Target{}, first
-}
-
-// schemeOf is what the proxies take a tunnel to a port for.
-func schemeOf(port uint16) policy.Scheme {
-	switch port {
-	case 443:
-		return policy.SchemeTLS
-	case 80:
-		return policy.SchemeHTTP
-	default:
-		return policy.SchemeTCP
-	}
 }
 
 // rulePorts reads the ports out of a rule's canonical text.
@@ -208,7 +204,7 @@ func (g *Guard) hopAllowed(set *policy.Set, target policy.Target, hop policy.Hos
 // serviceAllowed judges a service target by its own name and port: the owner of
 // the asked name may point at services that are allowed anyway, at no other.
 func serviceAllowed(set *policy.Set, s service) bool {
-	target, err := policy.NewTarget(s.target, s.port, schemeOf(s.port))
+	target, err := policy.TunnelTarget(s.target, s.port)
 	return err == nil && set.Decide(target).Allowed
 }
 

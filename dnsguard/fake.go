@@ -19,6 +19,10 @@ var (
 // first and last address.
 const fakeCount = 1<<17 - 2
 
+// maxLoose is how many names that no rule bounds can have one: what is asked about or
+// only reported is whatever a run thinks of, and would fill the range.
+const maxLoose = 4096
+
 // fakes maps names to fake addresses and back, in the order of first use. A
 // listener that takes every address of the range learns from the destination
 // address which name the client meant. Its owner locks.
@@ -27,14 +31,21 @@ type fakes struct {
 	names []string
 	// first is where in the range the first name is.
 	first uint32
+	// loose is how many names came as such.
+	loose int
 }
 
-// of returns the place of name in the range, false when the range is used up.
-func (f *fakes) of(name string) (place uint32, ok bool) {
+// of returns the place of name in the range, false when the range is used up. loose
+// says that neither a list nor a budget bounds how many such names there are: then
+// maxLoose does.
+func (f *fakes) of(name string, loose bool) (place uint32, ok bool) {
 	i, known := f.index[name]
 	if !known {
-		if len(f.names) >= fakeCount {
+		if len(f.names) >= fakeCount || loose && f.loose >= maxLoose {
 			return 0, false
+		}
+		if loose {
+			f.loose++
 		}
 		if f.index == nil {
 			f.index = make(map[string]uint32)

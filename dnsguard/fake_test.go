@@ -71,7 +71,7 @@ func TestFakePlaces(t *testing.T) {
 	f := fakes{first: fakeCount - 2}
 	for i, want := range []string{"198.19.255.253", "198.19.255.254", "198.18.0.1", "198.18.0.2"} {
 		name := fmt.Sprint(i)
-		place, ok := f.of(name)
+		place, ok := f.of(name, false)
 		if got := fakeAddr(place).String(); !ok || got != want {
 			t.Errorf("name %d is at %s, want %s", i, got, want)
 		}

@@ -88,10 +88,12 @@ func WithFakeIP(on bool) SessionOption { return func(v *View) { v.fake = on } }
 // the sandbox takes the addresses of that range.
 func WithFakeIP6(on bool) SessionOption { return func(v *View) { v.fake6 = on } }
 
-// WithRestored says that the session was there before this process, which killed
-// processes leave behind. Its clients may still know fake addresses that were
-// handed out then. So that none of them leads to another name than it did, those
-// handed out from now on begin elsewhere in the range.
+// WithRestored says that the session was there before this process: the one before
+// was killed, and its table of fake addresses with it, while clients may still know
+// some. Those handed out from now on begin at a place of the range that is drawn, so
+// that an address of the time before most likely stands for no name, and is refused.
+// It is no promise: the more names there were and are, the sooner a draw puts one
+// where another was.
 func WithRestored(yes bool) SessionOption {
 	return func(v *View) {
 		if !yes {
