@@ -230,13 +230,14 @@ func (s *scanner) unchanged(at *place, r *cacheRec) bool {
 // is reports whether a directory is the one that was noted, and unchanged. name ends with
 // a zero byte.
 //
-// The system call is a raw one: it takes about a microsecond, of what is in memory as a
-// rule, and to tell Go's scheduler of it takes as long again, for the scheduler gives the
-// processor to another thread, which has nothing to do.
+// Go's scheduler is told of the system call, though that takes part of the microsecond
+// that it saves: what is not in memory is read from a disk, and where something was
+// mounted since, a server may be asked that does not answer. A raw call would keep one of
+// the program's processors for that long, and everybody who waits for it.
 func (r *cacheRec) is(fd int, name *byte, flags int) bool {
 	const mask = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_CTIME
 	var st unix.Statx_t
-	_, _, errno := unix.RawSyscall6(unix.SYS_STATX, uintptr(fd), uintptr(unsafe.Pointer(name)), uintptr(flags|unix.AT_NO_AUTOMOUNT), mask, uintptr(unsafe.Pointer(&st)), 0) //nolint:gosec // as package unix does it
+	_, _, errno := unix.Syscall6(unix.SYS_STATX, uintptr(fd), uintptr(unsafe.Pointer(name)), uintptr(flags|unix.AT_NO_AUTOMOUNT), mask, uintptr(unsafe.Pointer(&st)), 0) //nolint:gosec // as package unix does it
 	return errno == 0 && st.Mask&mask == mask && st.Ino == r.ino && unix.Mkdev(st.Dev_major, st.Dev_minor) == r.dev &&
 		st.Ctime.Sec == r.sec && st.Ctime.Nsec == r.nsec && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
