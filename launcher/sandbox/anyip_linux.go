@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -23,15 +22,12 @@ var secondAddress = netip.MustParsePrefix("127.0.0.2/8")
 
 // addAddresses gives the loopback what o asks for. Where there is no IPv6, or it cannot
 // have these addresses, o loses its sockets of IPv6: a run does as well without.
-func (p *Process) addAddresses(ctx context.Context, o *Options) error {
+//
+// PID 1 has handed out a socket for each of o.Low, of which one at least is of IPv4.
+func (p *Process) addAddresses(o *Options) error {
 	fd, ok := p.spare.any(false)
 	if !ok {
-		f, err := p.socket(ctx, false, true)
-		if err != nil {
-			return fmt.Errorf("add address %s: %w", secondAddress, err)
-		}
-		defer f.Close()
-		return control(f, func(fd int) error { return addAddresses4(fd, o.Any) })
+		return fmt.Errorf("add address %s: the inside of the sandbox has made no socket of IPv4", secondAddress)
 	}
 	if err := addAddresses4(fd, o.Any); err != nil || !o.Any {
 		return err

@@ -16,12 +16,12 @@ import (
 const dialTimeout = 5 * time.Second
 
 // socket asks PID 1 for a socket.
-func (p *Process) socket(ctx context.Context, ipv6, datagram bool) (*os.File, error) {
-	id, answered, err := p.sockets.ask(datagram)
+func (p *Process) socket(ctx context.Context, ipv6 bool) (*os.File, error) {
+	id, answered, err := p.sockets.ask()
 	if err != nil {
 		return nil, err
 	}
-	if err := p.send(&message{Type: msgSocket, ID: id, IPv6: ipv6, Datagram: datagram}, maxInside); err != nil {
+	if err := p.send(&message{Type: msgSocket, ID: id, IPv6: ipv6}, maxInside); err != nil {
 		p.sockets.forget(id, answered)
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (p *Process) Dial(ctx context.Context, port uint16) (*net.TCPConn, error) {
 }
 
 func (p *Process) dial(ctx context.Context, ipv6 bool, port uint16) (*net.TCPConn, error) {
-	f, err := p.socket(ctx, ipv6, false)
+	f, err := p.socket(ctx, ipv6)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (p *Process) Listen(ctx context.Context, port uint16) ([]*net.TCPListener, 
 }
 
 func (p *Process) bind(ctx context.Context, ipv6 bool, port uint16) (*net.TCPListener, error) {
-	f, err := p.socket(ctx, ipv6, false)
+	f, err := p.socket(ctx, ipv6)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 )
 
 // DNSMode is how names are looked up in a sandbox.
@@ -27,15 +26,12 @@ const (
 	DNSOff DNSMode = "off"
 )
 
-// DNSModes lists them in the order help texts use.
-func DNSModes() []DNSMode { return []DNSMode{DNSAuto, DNSFake, DNSAnswer, DNSOff} }
-
 // ParseDNSMode reads a mode; empty means auto.
 func ParseDNSMode(text string) (DNSMode, error) {
-	if text == "" {
+	switch m := DNSMode(text); m {
+	case "":
 		return DNSAuto, nil
-	}
-	if m := DNSMode(text); slices.Contains(DNSModes(), m) {
+	case DNSAuto, DNSFake, DNSAnswer, DNSOff:
 		return m, nil
 	}
 	return "", fmt.Errorf("parse DNS mode %q: want auto, fake, answer or off", text)

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -42,6 +41,19 @@ func (p LowPort) kind() (kind, error) {
 		return kind{}, fmt.Errorf("open %s port %s: the network must be tcp or udp", p.Network, p.Addr)
 	}
 	return kind{p.Addr.Addr().Is6(), p.Network == "udp"}, nil
+}
+
+// checkLow refuses what nobody can make.
+func (o Options) checkLow() error {
+	if len(o.Low) > maxLow {
+		return fmt.Errorf("open %d sockets: at most %d", len(o.Low), maxLow)
+	}
+	for _, want := range o.Low {
+		if _, err := want.kind(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lowKinds are the words for the sockets of Options.Low. What none can be made for is
@@ -161,14 +173,14 @@ func (s spares) close() {
 func (p *Process) Low() ([]LowSocket, error) { return p.low, p.lowRefused }
 
 // openLow makes the sockets of Options.Low, all or none. A run can do without them.
-func (p *Process) openLow(ctx context.Context, o Options) {
+func (p *Process) openLow(o Options) {
 	defer p.spare.close()
 	if len(o.Low) == 0 || p.facts.Terminal {
 		return // whose network is the host's
 	}
-	err := p.addAddresses(ctx, &o)
-	if len(o.Low) > maxLow {
-		err = fmt.Errorf("open %d sockets: at most %d", len(o.Low), maxLow)
+	err := o.checkLow()
+	if err == nil {
+		err = p.addAddresses(&o)
 	}
 	for _, want := range o.Low {
 		if err != nil {

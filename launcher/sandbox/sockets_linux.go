@@ -27,9 +27,9 @@ func (in *initial) next(limit int) (*message, error) {
 	}
 }
 
-// socket makes a bare TCP or UDP socket and hands it out.
+// socket makes a bare TCP socket and hands it out.
 func (in *initial) socket(m *message) error {
-	fd, err := kind{m.IPv6, m.Datagram}.socket()
+	fd, err := kind{ipv6: m.IPv6}.socket()
 	if err != nil {
 		no, _ := errors.AsType[unix.Errno](err)
 		return in.send(&message{Type: msgSocket, ID: m.ID, Code: int(no)})
@@ -42,13 +42,8 @@ func (in *initial) socket(m *message) error {
 type sockets struct {
 	mu      sync.Mutex
 	last    uint64
-	waiting map[uint64]socketRequest
+	waiting map[uint64]chan socketAnswer
 	over    bool
-}
-
-type socketRequest struct {
-	answer   chan socketAnswer
-	datagram bool
 }
 
 type socketAnswer struct {
@@ -59,18 +54,18 @@ type socketAnswer struct {
 var errEnded = errors.New("the sandbox has ended")
 
 // ask registers a request.
-func (s *sockets) ask(datagram bool) (uint64, chan socketAnswer, error) {
+func (s *sockets) ask() (uint64, chan socketAnswer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
 		return 0, nil, errEnded
 	}
 	if s.waiting == nil {
-		s.waiting = map[uint64]socketRequest{}
+		s.waiting = map[uint64]chan socketAnswer{}
 	}
 	s.last++
 	ch := make(chan socketAnswer, 1)
-	s.waiting[s.last] = socketRequest{ch, datagram}
+	s.waiting[s.last] = ch
 	return s.last, ch, nil
 }
 
@@ -92,7 +87,7 @@ func (s *sockets) forget(id uint64, ch chan socketAnswer) {
 func (s *sockets) answer(m *message, fds []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	request, asked := s.waiting[m.ID]
+	waits, asked := s.waiting[m.ID]
 	delete(s.waiting, m.ID)
 	var a socketAnswer
 	switch {
@@ -101,7 +96,7 @@ func (s *sockets) answer(m *message, fds []int) {
 	case len(fds) != 1:
 		a.err = fmt.Errorf("receive socket: %d descriptors, want 1", len(fds))
 	default:
-		a.err = bare(fds[0], request.datagram)
+		a.err = bare(fds[0], false)
 	}
 	if a.err != nil {
 		closeAll(fds)
@@ -110,7 +105,7 @@ func (s *sockets) answer(m *message, fds []int) {
 	}
 	switch {
 	case asked:
-		request.answer <- a // it has room for one, and is found once
+		waits <- a // it has room for one, and is found once
 	case a.file != nil:
 		_ = a.file.Close()
 	}
@@ -121,9 +116,9 @@ func (s *sockets) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
-	for id, request := range s.waiting {
+	for id, waits := range s.waiting {
 		delete(s.waiting, id)
-		request.answer <- socketAnswer{err: errEnded}
+		waits <- socketAnswer{err: errEnded}
 	}
 }
 

@@ -244,7 +244,7 @@ func TestSocketAnswersAreChecked(t *testing.T) {
 				var ch chan socketAnswer
 				if asked {
 					var err error
-					m.ID, ch, err = s.ask(false)
+					m.ID, ch, err = s.ask()
 					must(t, err)
 				}
 				s.answer(&m, fds)
@@ -279,13 +279,13 @@ func inode(fd int) uint64 {
 // Who waits when the sandbox ends is told so, and who asks later at once.
 func TestSocketRequestsEndWithTheSandbox(t *testing.T) {
 	var s sockets
-	_, ch, err := s.ask(false)
+	_, ch, err := s.ask()
 	must(t, err)
 	s.end()
 	if a := <-ch; !errors.Is(a.err, errEnded) {
 		t.Errorf("got %v", a.err)
 	}
-	if _, _, err := s.ask(false); !errors.Is(err, errEnded) {
+	if _, _, err := s.ask(); !errors.Is(err, errEnded) {
 		t.Errorf("got %v", err)
 	}
 }

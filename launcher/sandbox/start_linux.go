@@ -78,7 +78,7 @@ func Start(ctx context.Context, f *Facts, o Options) (*Process, error) {
 		p.release()
 		return nil, o.blame(err)
 	}
-	p.openLow(ctx, o)
+	p.openLow(o)
 	return p, nil
 }
 

@@ -50,8 +50,6 @@ type message struct {
 	ID   uint64 `json:"id,omitempty"`
 	IPv6 bool   `json:"ipv6,omitempty"`
 
-	Datagram bool `json:"datagram,omitempty"` // UDP; TCP otherwise
-
 	// failed, exit, socket
 	Code   int    `json:"code,omitempty"`
 	Reason Reason `json:"reason,omitempty"`
