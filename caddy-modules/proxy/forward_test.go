@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -159,5 +160,23 @@ func TestForwardAnswers(t *testing.T) {
 				t.Errorf("%s %v %+v", resp.Status, resp.Header, resp)
 			}
 		})
+	}
+}
+
+// The second connection, in place of one that its server was just closing, may fail too;
+// the client is told so, and does not wait.
+func TestForwardSecondConnectionFails(t *testing.T) {
+	b := newLab(t, []string{"a.example"}, withOrigin(newOrigin(t, scripted(okAnswer, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1<<10)) // the next request, and no answer
+	}))))
+	conn := b.connectTo(b.http)
+	conn.send(get(aURL, "a.example"))
+	if resp, _ := conn.response(http.MethodGet); resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
+	}
+	b.srv.Gate.SetDial(failWith(syscall.ECONNREFUSED))
+	conn.send(get(aURL, "a.example"))
+	if resp, _ := conn.response(http.MethodGet); resp.StatusCode != http.StatusBadGateway || resp.Header.Get(reasonField) != "connection_refused" {
+		t.Errorf("%s", resp.Status)
 	}
 }

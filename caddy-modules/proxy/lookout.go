@@ -37,13 +37,14 @@ func (x *exchange) look() {
 // stopLooking waits until nobody reads from the client any more.
 func (x *exchange) stopLooking() {
 	l := &x.lookout
-	if l.timer == nil || l.timer.Stop() {
+	timer := l.timer
+	l.timer = nil // it may be asked to stop again before it is started again
+	if timer == nil || timer.Stop() {
 		return
 	}
 	close(l.quit)
 	x.f.stopReading()
 	<-l.done
-	l.timer = nil
 	_ = x.f.client.SetReadDeadline(time.Time{})
 }
 
