@@ -23,22 +23,30 @@ func (a *approved) in(ctx context.Context) context.Context {
 	return policy.WithApproval(ctx, a.target, a.by)
 }
 
-// apply judges by the policy of now: it may allow the target by itself, and deny
-// it whatever the approver said.
-func (a *approved) apply(ctx context.Context, set *policy.Set) (context.Context, *policy.Set, error) {
-	ctx = a.in(ctx)
-	set = set.Approved(ctx)
-	if d := set.Decide(a.target); !d.Allowed {
-		return nil, nil, &Denied{Target: a.target, Decision: d}
+// heed has the policy of now rule again, which may allow the target by itself, and deny
+// it whatever the approver said. Only where it would still ask does the yes count, and
+// that for this connection. An answer that went further is in the policy by then: taking
+// that back there takes back what it had opened, this connection too.
+func (f *flow) heed(ru *ruling, yes *approved) error {
+	*ru = f.s.Gate.rule(ru.target)
+	if f.asks(ru) {
+		f.yes = yes
+		ru.approved = yes
+		ru.set = ru.set.Approved(yes.in(f.s.ctx))
+		ru.decision = ru.set.Decide(ru.target)
 	}
-	return ctx, set, nil
+	if !ru.decision.Allowed {
+		return &Denied{Target: ru.target, Decision: ru.decision}
+	}
+	return nil
 }
 
-// ask holds the connection until somebody has answered, and gives the yes. Nothing
+// ask holds the connection until somebody has answered, and rules by the answer. Nothing
 // was looked up so far. A client that leaves meanwhile takes its question back.
-func (f *flow) ask(t policy.Target, d policy.Decision, proto Proto) (*approved, error) {
+func (f *flow) ask(ru *ruling, proto Proto) error {
+	t := ru.target
 	if f.yes != nil && f.yes.target == t {
-		return f.yes, nil // to the request before on the same connection
+		return f.heed(ru, f.yes) // to the request before on the same connection
 	}
 	ctx, cancel := context.WithTimeout(f.s.ctx, askMost)
 	defer cancel()
@@ -50,7 +58,7 @@ func (f *flow) ask(t policy.Target, d policy.Decision, proto Proto) (*approved, 
 	// client leave.
 	go func() {
 		defer close(done)
-		answer, err = f.s.Gate.Ask(ctx, d, proto)
+		answer, err = f.s.Gate.Ask(ctx, ru.decision, proto)
 		f.stopReading()
 	}()
 	if f.clientLeaves() {
@@ -60,7 +68,7 @@ func (f *flow) ask(t policy.Target, d policy.Decision, proto Proto) (*approved, 
 	_ = f.client.SetReadDeadline(time.Time{})
 	switch {
 	case f.isEnded():
-		return nil, errEnded
+		return errEnded
 	case errors.Is(err, context.DeadlineExceeded):
 		answer = policy.Refuse(t, policy.AskTimeout, "nobody answered in time whether it may be reached")
 	case errors.Is(err, context.Canceled):
@@ -68,10 +76,9 @@ func (f *flow) ask(t policy.Target, d policy.Decision, proto Proto) (*approved, 
 	case err != nil:
 		answer = policy.Refuse(t, policy.AskNobody, "nobody could be asked whether it may be reached: "+err.Error())
 	case answer.Allowed:
-		f.yes = &approved{t, policy.Origin{File: answer.Source}}
-		return f.yes, nil
+		return f.heed(ru, &approved{t, policy.Origin{File: answer.Source}})
 	}
-	return nil, &Denied{Target: t, Decision: answer}
+	return &Denied{Target: t, Decision: answer}
 }
 
 // clientLeaves waits until the client has closed its side, which is true, or

@@ -123,6 +123,63 @@ func TestAskOnceIsOneConnection(t *testing.T) {
 	}
 }
 
+// An answer that went further than the connection is in the policy by the time it
+// comes. What takes it back there cuts the connection that had asked, as any other.
+func TestRevokedAnswerCutsWhoAsked(t *testing.T) {
+	asks := func(b *lab, allow ...string) policy.Lists {
+		return policy.Lists{Ask: rules(b.t, "a.example 22 80"), Allow: rules(b.t, allow...)}
+	}
+	for proto, open := range doors {
+		t.Run(string(proto), func(t *testing.T) {
+			var b *lab
+			a := &asker{answer: func(ctx context.Context, d policy.Decision) (policy.Decision, error) {
+				b.lists(asks(b, "a.example 22"))
+				return yes(ctx, d)
+			}}
+			b = askLab(t, a, policy.Lists{})
+			b.lists(asks(b))
+			c := open(b, "a.example:22")
+			c.send("hello")
+			c.expect("hello")
+			b.srv.Recheck()
+			c.send("again")
+			c.expect("again")
+			b.lists(asks(b))
+			b.srv.Recheck()
+			c.expectEnd()
+			if r := b.awaitClose(); r.Cause != CauseRevoked || r.Decision.Code != policy.AskFirst {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+	t.Run("the next request", func(t *testing.T) {
+		var b *lab
+		a := &asker{}
+		a.answer = func(ctx context.Context, d policy.Decision) (policy.Decision, error) {
+			if a.count() > 1 {
+				return policy.Refuse(d.Target(), policy.AskRefused, "ann said no"), nil
+			}
+			b.lists(asks(b, "a.example 80"))
+			return yes(ctx, d)
+		}
+		b = askLab(t, a, policy.Lists{}, withOrigin(newOrigin(t, answering(okAnswer))))
+		b.lists(asks(b))
+		conn := b.connectTo(b.http)
+		for _, want := range []int{http.StatusOK, http.StatusOK} {
+			conn.send(get(aURL, "a.example"))
+			if resp, body := conn.response(http.MethodGet); resp.StatusCode != want {
+				t.Fatalf("%s %s", resp.Status, body)
+			}
+		}
+		b.lists(asks(b))
+		b.srv.Recheck()
+		conn.send(get(aURL, "a.example"))
+		if resp, _ := conn.response(http.MethodGet); resp.Header.Get(reasonField) != "ask_refused" || a.count() != 2 {
+			t.Errorf("%s, asked %d times", resp.Status, a.count())
+		}
+	})
+}
+
 func TestAskRefusals(t *testing.T) {
 	refuse := func(code policy.Code) func(context.Context, policy.Decision) (policy.Decision, error) {
 		return func(_ context.Context, d policy.Decision) (policy.Decision, error) {

@@ -22,15 +22,14 @@ func (f *flow) connect() bool {
 	if err != nil {
 		return f.malformed(err)
 	}
-	t = f.meant(t)
+	ru := f.rule(f.meant(t))
 	f.dropUpstream() // of a plain request before
-	r, err := f.open(t, ProtoConnect)
+	r, err := f.open(&ru, ProtoConnect)
 	if f.isEnded() {
 		return false
 	}
 	if err != nil {
-		f.untake()
-		answer := f.failed(ProtoConnect, t, err)
+		answer := f.failed(ProtoConnect, &ru, err)
 		answer.close = f.req.close
 		return f.say(answer)
 	}
@@ -102,13 +101,20 @@ var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 func (f *flow) refuseHello(v HelloVerdict) {
 	f.drop()
 	f.watch.stage(farewell, func() { f.abort(CauseError) })
+	alert := false
 	switch v {
 	case HelloMismatch, HelloNoName, HelloMalformed, HelloTooLarge:
+		alert = true
+	case HelloNone: // the policy refuses TLS here
+		b := f.in.bytes()
+		alert = len(b) > 0 && b[0] == recordHandshake
+	case HelloOK, HelloNotTLS, HelloTimeout, HelloForeignHost, HelloNotHTTP:
+		// Nobody there who would understand an alert.
+	}
+	if alert {
 		if _, err := f.client.Write(accessDenied); err != nil {
 			return
 		}
-	case HelloNone, HelloOK, HelloNotTLS, HelloTimeout, HelloForeignHost, HelloNotHTTP:
-		// Nobody there who would understand an alert.
 	}
 	f.linger()
 }

@@ -44,9 +44,8 @@ type DialError struct {
 	// Late says that a limit of time ran out.
 	Late bool
 
-	decision policy.Decision // that allowed it
-	resolved []netip.Addr    // that were tried
-	parent   string          // that was asked, "" for none
+	resolved []netip.Addr // that were tried
+	parent   string       // that was asked, "" for none
 }
 
 func (e *DialError) Error() string { return fmt.Sprintf("%s %s: %v", e.Op, e.Target, e.Err) }

@@ -22,7 +22,7 @@ type flow struct {
 	tunnelled bool       // Usage counts a tunnel
 	last      bool       // the request that is read next is the last one
 	name      string     // of the client, once somebody asked for it
-	yes       *approved  // the last one to a question
+	yes       *approved  // the last one to a question, where it was for this connection alone
 	asked     netip.Addr // made-up, by which the client named the target of the moment
 	proto     Proto      // of the plain requests: http, or the tunnel that they come in
 	inside    *inside    // set in a tunnel that carries plain requests
@@ -46,8 +46,8 @@ type route struct {
 	decision policy.Decision
 	approved *approved // by whom, when it was only for this connection
 	release  func()    // of the address, nil for nothing
-	local    bool
-	tunnel   bool // nobody reads on to be told, so revoking it ends the client too
+	local    bool      // answered in process: no policy judges it, and no cap counts what it carries
+	tunnel   bool      // nobody reads on to be told, so revoking it ends the client too
 	begun    time.Time
 	// What the trail says of how it was opened, and the number it goes by there.
 	id              uint64
@@ -80,100 +80,6 @@ func (f *flow) run(handle func(*flow)) {
 	f.in.release()
 }
 
-// open connects to a target, in process or through the gate. The route is
-// attached: from here on Recheck and Close reach it.
-func (f *flow) open(t policy.Target, proto Proto) (*route, error) {
-	limit := f.s.limits.Dial
-	// The dial has its own limit; this one only covers a dial that ignores it.
-	f.watch.stage(limit+farewell, func() { f.abort(CauseError) })
-	r := &route{target: t, begun: time.Now()}
-	if dial := f.local(t); dial != nil {
-		ctx, cancel := context.WithTimeout(f.s.ctx, limit)
-		defer cancel()
-		conn, err := dial(ctx)
-		if err != nil {
-			return nil, asDialError(ctx, t, err)
-		}
-		r.conn, r.local, r.decision = conn, true, localDecision
-		return r, f.attach(r, nil)
-	}
-	set := f.s.Gate.policy()
-	ctx := f.s.ctx
-	d := set.Decide(t)
-	if d.Code == policy.AskFirst && !d.Allowed && f.s.Gate.Ask != nil {
-		var err error
-		if r.approved, err = f.ask(t, d, proto); err != nil {
-			return nil, err
-		}
-		f.watch.stage(limit+farewell, func() { f.abort(CauseError) })
-		r.begun = time.Now()
-		if ctx, set, err = r.approved.apply(ctx, f.s.Gate.policy()); err != nil {
-			return nil, err
-		}
-		d.Allowed = true
-	}
-	if d.Allowed {
-		if err := f.take(t, proto); err != nil {
-			return nil, err
-		}
-	}
-	// In a goroutine of its own: lookup and dial run deep, and a stack that has
-	// grown for them would be held for the life of the tunnel.
-	done := make(chan error, 1)
-	go func() {
-		conn, opened, err := f.s.Gate.open(ctx, t, set, limit)
-		r.conn, r.addr, r.decision, r.release = conn, opened.Addr, opened.Decision, opened.Release
-		r.parent = opened.Parent
-		r.resolved, r.lookup, r.connect = opened.Resolved, opened.Lookup, opened.Connect
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		if dial, ok := errors.AsType[*DialError](err); ok {
-			dial.decision = set.Decide(t)
-		}
-		return nil, err
-	}
-	return r, f.attach(r, set)
-}
-
-// localDecision stands in a record for a target that no policy judged.
-var localDecision = policy.Decision{Allowed: true, Code: policy.Allow, Source: "built-in"}
-
-// local gives the dial of a target that is answered in process, nil for others.
-func (f *flow) local(t policy.Target) func(context.Context) (net.Conn, error) {
-	if f.s.Local == nil {
-		return nil
-	}
-	dial, ok := f.s.Local(t)
-	if !ok {
-		return nil
-	}
-	return dial
-}
-
-// attach makes r the flow's route. The policy may have changed since asked
-// was, with Recheck already past this flow; then it is asked
-// once more, now that Recheck would find it.
-func (f *flow) attach(r *route, asked *policy.Set) error {
-	f.mu.Lock()
-	if f.ended {
-		f.mu.Unlock()
-		r.close()
-		return errEnded
-	}
-	f.route = r
-	f.mu.Unlock()
-	now := f.s.Gate.policy()
-	if now == asked {
-		return nil
-	}
-	if d, ok := r.judge(now); !ok {
-		f.drop()
-		return &Denied{Target: r.target, Decision: d}
-	}
-	return nil
-}
-
 // judge asks a policy about what is open.
 func (r *route) judge(set *policy.Set) (policy.Decision, bool) {
 	if r.local {
@@ -188,6 +94,14 @@ func (r *route) judge(set *policy.Set) (policy.Decision, bool) {
 	}
 	d := set.DecideAddr(r.target, r.addr.Addr())
 	return d, d.Allowed
+}
+
+// refused is r for the trail, when what a tunnel over it carries was refused. r is what
+// the flow is connected to no more, so that nobody changes it.
+func (r *route) refused(v HelloVerdict, name string) *route {
+	other := *r
+	other.hello, other.sni, other.decision.Allowed, other.cut = v, name, false, nil
+	return &other
 }
 
 // close closes the connection and lets go of what was held for it.

@@ -14,11 +14,11 @@ import (
 
 // exchange is one plain request and its answer.
 type exchange struct {
-	f    *flow
-	t    policy.Target
-	path string
-	req  http.Request // what ReadResponse must know
-	body content
+	f      *flow
+	ruling ruling
+	path   string
+	req    http.Request // what ReadResponse must know
+	body   content
 	// out holds the request until its answer begins, then the answer.
 	out  []byte
 	up   *upstream
@@ -28,6 +28,8 @@ type exchange struct {
 	// What the trail says of it: content bytes both ways, and why it ended.
 	bytesUp, bytesDown int64
 	cause              Cause
+	// What the caps count: a request under way, and a tunnel that it asks for.
+	counted, upgrades bool
 }
 
 // forward answers a plain request. It says whether the client may send another.
@@ -40,38 +42,32 @@ func (f *flow) forward() bool {
 }
 
 func (f *flow) forwardTo(t policy.Target, path string) bool {
-	x := exchange{f: f, t: t, path: path, body: newContent(&f.in, &f.req)}
+	x := exchange{f: f, path: path, body: newContent(&f.in, &f.req)}
 	if err := x.body.check(); err != nil {
 		return f.malformed(err)
 	}
-	if d, address, yes := f.pushGoesElsewhere(t, path); yes {
+	x.ruling = f.rule(t)
+	if d, address, yes := f.pushGoesElsewhere(&x.ruling, path); yes {
 		return f.refusePush(t, d, address)
 	}
 	if f.inside != nil {
 		f.inside.told = true // from here on the request is in the trail
 	}
-	if refused := f.beginRequest(t); refused != nil {
-		answer := f.failed(f.proto, t, refused)
+	if refused := x.begin(); refused != nil {
+		answer := f.failed(f.proto, &x.ruling, refused)
 		answer.close = f.req.close || f.req.hasBody()
 		return f.say(answer)
 	}
-	defer f.s.Usage.endRequest()
+	defer x.end()
 	x.req.Method = f.req.method
 	buf := getLarge()
 	defer putLarge(buf)
 	x.out = buf[:0]
-	return x.run()
-}
-
-// beginRequest counts a plain request. One that the lists refuse is told so and not
-// of a cap.
-func (f *flow) beginRequest(t policy.Target) error {
-	err := f.s.Usage.beginRequest(t)
-	if err == nil || f.local(t) == nil && f.s.Gate.policy().Decide(t).Allowed {
-		return err
+	again := x.run()
+	if x.upgrades {
+		f.untake()
 	}
-	f.s.Usage.requests.Add(1)
-	return nil
+	return again
 }
 
 func (x *exchange) run() bool {
@@ -83,7 +79,7 @@ func (x *exchange) run() bool {
 		if f.isEnded() {
 			return false
 		}
-		answer := f.failed(f.proto, x.t, err)
+		answer := f.failed(f.proto, &x.ruling, err)
 		// Content that nobody will read is not waited for.
 		answer.close = f.req.close || f.req.hasBody()
 		return f.say(answer)
@@ -112,7 +108,10 @@ func (x *exchange) run() bool {
 func (x *exchange) request() (resp *http.Response, opened bool, err error) {
 	f := x.f
 	for fresh := false; ; fresh = true {
-		up, err := f.connectUpstream(x.t, fresh)
+		if fresh { // time has passed
+			x.ruling = f.rule(x.ruling.target)
+		}
+		up, err := f.connectUpstream(&x.ruling, fresh)
 		if err != nil {
 			return nil, opened, err
 		}
@@ -120,14 +119,17 @@ func (x *exchange) request() (resp *http.Response, opened bool, err error) {
 		if !opened {
 			opened = true
 			f.recordDecision(up.route, f.proto)
-			x.out = f.req.appendHead(x.out, x.t, x.path)
+			x.out = f.req.appendHead(x.out, x.ruling.target, x.path)
 			if err := x.takeAhead(); err != nil {
 				return nil, true, err
 			}
 		}
 		f.watch.flowing(f.s.limits.Idle, f.s.limits.Total, func(Cause) { x.expire(up) })
 		up.meter.got = 0
-		if _, err = up.conn.Write(x.out); err == nil {
+		var n int
+		n, err = up.conn.Write(x.out)
+		f.watch.count(n)
+		if err == nil {
 			x.send()
 			x.look()
 			resp, err = x.awaitResponse()
@@ -195,12 +197,12 @@ func (x *exchange) broken(err error) bool {
 		return false
 	case isDenied(err) || isDial(err):
 		// The second connection, in place of one that was dead, failed.
-		answer := f.failed(f.proto, x.t, err)
+		answer := f.failed(f.proto, &x.ruling, err)
 		answer.close = true
 		return f.say(answer)
 	case cut != nil:
 		f.s.count.denied.Add(1)
-		answer := deniedReply(verdict{target: x.t, decision: *cut})
+		answer := deniedReply(verdict{target: x.ruling.target, decision: *cut})
 		answer.close = true
 		return f.say(answer)
 	case x.late.Load() && x.sent != nil && x.sent.reading.Load():
@@ -210,12 +212,12 @@ func (x *exchange) broken(err error) bool {
 	case errors.Is(sendErr, errClientGone), x.gone.Load():
 		return false
 	}
-	dial := &DialError{Target: x.t, Op: OpExchange, Err: err, Late: x.late.Load() || errors.Is(err, os.ErrDeadlineExceeded)}
+	dial := &DialError{Target: x.ruling.target, Op: OpExchange, Err: err, Late: x.late.Load() || errors.Is(err, os.ErrDeadlineExceeded)}
 	if dial.Late {
 		x.cause = CauseIdle
 	}
 	f.s.count.failed.Add(1)
-	f.s.log.Info("exchange failed", slog.String("target", x.t.String()), slog.String("reason", dial.code()), slog.String("error", printable(err.Error())))
+	f.s.log.Info("exchange failed", slog.String("target", x.ruling.target.String()), slog.String("reason", dial.code()), slog.String("error", printable(err.Error())))
 	answer := failedReply(dial)
 	answer.close = true
 	return f.say(answer)
@@ -231,12 +233,10 @@ func isDial(err error) bool {
 
 // readContent reads more of the client's content into the buffer.
 func (f *flow) readContent() error {
-	had := len(f.in.bytes())
 	err := f.in.fill(largeSize)
 	switch {
 	case err == nil:
 		f.watch.touch()
-		f.watch.count(len(f.in.bytes()) - had)
 		return nil
 	case errors.Is(err, io.EOF):
 		return errClientGone

@@ -88,20 +88,27 @@ type Opened struct {
 // looked up, and a denied address never dialled.
 func (g *Gate) Open(ctx context.Context, t policy.Target) (*net.TCPConn, Opened, error) {
 	limits := g.Limits.withDefaults()
-	return g.open(ctx, t, g.policy(), limits.Dial)
+	ru := g.rule(t)
+	return g.open(ctx, &ru, limits.Dial)
 }
 
-func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit time.Duration) (*net.TCPConn, Opened, error) {
-	d := set.Decide(t)
-	if !d.Allowed {
-		return nil, Opened{}, &Denied{Target: t, Decision: d}
+// rule has the policy of now decide.
+func (g *Gate) rule(t policy.Target) ruling {
+	set := g.policy()
+	return ruling{target: t, set: set, decision: set.Decide(t)}
+}
+
+func (g *Gate) open(ctx context.Context, ru *ruling, limit time.Duration) (*net.TCPConn, Opened, error) {
+	t := ru.target
+	if !ru.decision.Allowed {
+		return nil, Opened{}, &Denied{Target: t, Decision: ru.decision}
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 
 	parent := g.parent()
 	if parent.named(t) {
-		return g.openNamed(ctx, parent, t, d)
+		return g.openNamed(ctx, parent, t, ru.decision)
 	}
 	start := time.Now()
 	var one [1]netip.Addr
@@ -112,7 +119,7 @@ func (g *Gate) open(ctx context.Context, t policy.Target, set *policy.Set, limit
 			return nil, Opened{}, err
 		}
 	}
-	addrs, d, err := vet(set, t, addrs)
+	addrs, d, err := vet(ru.set, t, addrs)
 	if err != nil {
 		return nil, Opened{}, err
 	}

@@ -60,14 +60,13 @@ func (f *flow) refuseInside(v HelloVerdict, host string) bool {
 	f.dropUpstream()
 	in := f.inside
 	in.told = true
-	refused := route{target: in.route.target, addr: in.route.addr, decision: in.route.decision, begun: in.route.begun, hello: v, sni: host}
-	refused.decision.Allowed = false
+	refused := in.route.refused(v, host)
 	f.s.count.denied.Add(1)
-	f.recordDecision(&refused, in.proto)
+	f.recordDecision(refused, in.proto)
 	answer := deniedReply(verdict{target: refused.target, decision: refused.decision, hello: v})
 	answer.close = true
 	f.say(answer)
-	f.recordClose(&refused, in.proto, refused.begun, 0, 0, CauseRefused)
+	f.recordClose(refused, in.proto, refused.begun, 0, 0, CauseRefused)
 	return false
 }
 

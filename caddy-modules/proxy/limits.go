@@ -38,9 +38,11 @@ type Limits struct {
 	Conns int
 
 	// Caps of the session, which its Usage holds it to; 0 for none. Tunnels are
-	// those open at a time, Requests the plain requests under way at a time,
-	// PerSecond the connections opened to upstreams, and Bytes is what the session
-	// may move in both directions in its life.
+	// those open at a time, WebSockets among them, Requests the plain requests under
+	// way at a time, those that wait for an approver among them, PerSecond the
+	// connections opened to upstreams, and Bytes is what the session may move in both
+	// directions in its life, heads of requests included. What is answered in
+	// process counts for none of them.
 	Tunnels, Requests, PerSecond int
 	Bytes                        int64
 }

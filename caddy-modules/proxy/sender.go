@@ -133,14 +133,18 @@ func (s *sender) forward() error {
 			s.reading.Store(false)
 			continue
 		}
+		var n int64
 		if x.body.coding {
 			var line [20]byte
 			size := append(strconv.AppendInt(line[:0], int64(len(data)), 16), '\r', '\n')
 			pieces := net.Buffers{size, data, []byte("\r\n")}
-			_, err = pieces.WriteTo(conn)
+			n, err = pieces.WriteTo(conn)
 		} else {
-			_, err = conn.Write(data)
+			var m int
+			m, err = conn.Write(data)
+			n = int64(m)
 		}
+		x.f.watch.count(int(n))
 		if err != nil {
 			s.upstream = true
 			return err
@@ -149,7 +153,8 @@ func (s *sender) forward() error {
 		x.f.watch.touch()
 	}
 	if x.body.coding {
-		_, err := conn.Write(x.body.appendEnd(nil))
+		n, err := conn.Write(x.body.appendEnd(nil))
+		x.f.watch.count(n)
 		s.upstream = err != nil
 		return err
 	}

@@ -43,6 +43,10 @@ type Server struct {
 	// is judged, looked up and recorded as the name, in every front end. nil
 	// knows of none.
 	NameOf func(netip.Addr) (name string, ok bool)
+	// Made says that an address is of those that are made up in this session. One
+	// that stands for no name is refused as such, in every front end. nil knows of
+	// none.
+	Made func(netip.Addr) bool
 	// Usage holds the session to the caps of its Limits. It is to be the same for
 	// every Server of a session; nil is one of this Server's own.
 	Usage *Usage

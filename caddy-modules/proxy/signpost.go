@@ -12,20 +12,20 @@ import (
 // gateway. Where the request can be read, which is without TLS, it is answered here
 // instead, and git shows the answer. Only what the policy allows is told so; the
 // rest has the policy's own reason.
-func (f *flow) pushGoesElsewhere(t policy.Target, path string) (decision policy.Decision, address string, yes bool) {
+func (f *flow) pushGoesElsewhere(ru *ruling, path string) (decision policy.Decision, address string, yes bool) {
 	if f.s.PushAt == nil {
 		return decision, "", false
 	}
 	repository, ok := pushPath(path)
-	if !ok || f.local(t) != nil {
+	if !ok || ru.local != nil || !ru.decision.Allowed {
 		return decision, "", false
 	}
-	gateway, ok := f.s.PushAt(t)
-	if !ok || !f.s.Gate.policy().Decide(t).Allowed {
+	gateway, ok := f.s.PushAt(ru.target)
+	if !ok {
 		return decision, "", false
 	}
 	// The trail names the gateway alone: the path is the client's own words.
-	return policy.RefusePush(t, gateway), gateway + repository, true
+	return policy.RefusePush(ru.target, gateway), gateway + repository, true
 }
 
 // pushPath finds the repository in the path of a request that belongs to a push

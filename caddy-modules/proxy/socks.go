@@ -75,13 +75,13 @@ func (f *flow) serveSOCKS() {
 		f.refuseSocks(err, socksReply)
 		return
 	}
-	t = f.meant(t)
-	r, err := f.open(t, ProtoSOCKS5)
+	ru := f.rule(f.meant(t))
+	r, err := f.open(&ru, ProtoSOCKS5)
 	if f.isEnded() {
 		return
 	}
 	if err != nil {
-		f.failed(ProtoSOCKS5, t, err)
+		f.failed(ProtoSOCKS5, &ru, err)
 		f.saySocks(socksReply(replyFor(err)))
 		return
 	}
@@ -179,7 +179,7 @@ func readSocksRequest(b []byte) (t policy.Target, n int, err error) {
 		a, _ := netip.AddrFromSlice(b[start:end])
 		host = policy.HostFromAddr(a)
 	}
-	t, err = tunnelTo(host, binary.BigEndian.Uint16(b[end:]))
+	t, err = policy.TunnelTarget(host, binary.BigEndian.Uint16(b[end:]))
 	if err != nil {
 		return refuse(replyFailure, err.Error())
 	}

@@ -19,19 +19,7 @@ func tunnelTarget(authority string) (policy.Target, error) {
 	if err != nil {
 		return policy.Target{}, err
 	}
-	return tunnelTo(t.Host(), t.Port())
-}
-
-// tunnelTo gives a tunnel its scheme by its port: what it will be held to.
-func tunnelTo(host policy.Host, port uint16) (policy.Target, error) {
-	scheme := policy.SchemeTCP
-	switch {
-	case port == tlsPort:
-		scheme = policy.SchemeTLS
-	case port == httpPort && host.Name() != "":
-		scheme = policy.SchemeHTTP
-	}
-	return policy.NewTarget(host, port, scheme)
+	return policy.TunnelTarget(t.Host(), t.Port())
 }
 
 // plainTarget splits the absolute-form of a plain request into what is judged

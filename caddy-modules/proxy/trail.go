@@ -84,7 +84,8 @@ func (f *flow) recordClose(r *route, proto Proto, begun time.Time, up, down int6
 
 // failed counts and records why a target was not opened, and gives the answer
 // for it.
-func (f *flow) failed(proto Proto, t policy.Target, err error) reply {
+func (f *flow) failed(proto Proto, ru *ruling, err error) reply {
+	t := ru.target
 	if denied, ok := errors.AsType[*Denied](err); ok {
 		f.s.count.denied.Add(1)
 		f.record(Record{Kind: KindDecision, Proto: proto, Target: t, Decision: denied.Decision})
@@ -97,14 +98,10 @@ func (f *flow) failed(proto Proto, t policy.Target, err error) reply {
 	}
 	// The policy allowed it, and the trail says so; why nothing came of it is
 	// the network's business and in the log.
-	r := Record{Kind: KindDecision, Proto: proto, Target: t, Decision: dial.decision, Local: f.local(t) != nil, Resolved: dial.resolved, Parent: dial.parent, Failed: dial.code()}
-	switch {
-	case r.Local:
-		r.Decision = localDecision
-	case dial.decision.Target().IsZero():
-		r.Decision = f.s.Gate.policy().Decide(t)
-	}
-	f.record(r)
+	f.record(Record{
+		Kind: KindDecision, Proto: proto, Target: t, Decision: ru.decision, Local: ru.local != nil,
+		Resolved: dial.resolved, Parent: dial.parent, Failed: dial.code(),
+	})
 	f.s.log.Info("upstream not reached", slog.String("target", t.String()), slog.String("reason", dial.code()), slog.String("error", printable(dial.Error())))
 	return failedReply(dial)
 }

@@ -23,12 +23,13 @@ func (f *flow) serveTransparent() {
 	if !ok {
 		return
 	}
-	r, err := f.open(t, ProtoTransparent)
+	ru := f.rule(t)
+	r, err := f.open(&ru, ProtoTransparent)
 	if f.isEnded() {
 		return
 	}
 	if err != nil {
-		f.turnBack(t, f.failed(ProtoTransparent, t, err), isDenied(err))
+		f.turnBack(t, f.failed(ProtoTransparent, &ru, err), isDenied(err))
 		return
 	}
 	f.tunnel(r, ProtoTransparent, nil)
@@ -41,7 +42,7 @@ func (f *flow) destination() (t policy.Target, ok bool) {
 	if f.s.localAddr != nil {
 		at = f.s.localAddr(f.client)
 	}
-	literal, err := tunnelTo(policy.HostFromAddr(at.Addr()), at.Port())
+	literal, err := policy.TunnelTarget(policy.HostFromAddr(at.Addr()), at.Port())
 	if err != nil {
 		reset(f.client)
 		return policy.Target{}, false
@@ -59,8 +60,6 @@ func (f *flow) destination() (t policy.Target, ok bool) {
 	reset(f.client)
 	return policy.Target{}, false
 }
-
-const unknownFake = "no name of this session stands behind the address; look the name up again and connect to what the answer says"
 
 func localAddr(c net.Conn) netip.AddrPort {
 	tcp, ok := c.LocalAddr().(*net.TCPAddr)
@@ -89,7 +88,7 @@ func (f *flow) named(t policy.Target) (named policy.Target, ok bool) {
 	if t.Scheme() == policy.SchemeHTTP {
 		named, err = policy.NewTarget(host, t.Port(), t.Scheme())
 	} else {
-		named, err = tunnelTo(host, t.Port()) // a name is held to more than an address
+		named, err = policy.TunnelTarget(host, t.Port()) // a name is held to more than an address
 	}
 	if err != nil {
 		return t, false

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -314,6 +315,46 @@ func TestFakeLiteralsAreNames(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// One that stands for no name any more is refused in the same words by every door, even
+// where a rule opens its range.
+func TestStaleFakes(t *testing.T) {
+	for _, door := range []Proto{ProtoConnect, ProtoHTTP, ProtoSOCKS5, ProtoTransparent} {
+		t.Run(string(door), func(t *testing.T) {
+			stale := netip.MustParseAddrPort("198.18.7.7:80")
+			b := newLab(t, []string{"198.18.0.0/15 80", "a.example"}, func(b *lab) {
+				b.srv.Made = func(a netip.Addr) bool { return a.As4()[0] == 198 }
+			})
+			switch door {
+			case ProtoConnect:
+				conn := b.connectTo(b.http)
+				conn.send(connectTo(stale.String()))
+				if resp, body := conn.response(http.MethodConnect); resp.StatusCode != http.StatusForbidden || !strings.Contains(body, "look the name up again") {
+					t.Errorf("%s %s", resp.Status, body)
+				}
+			case ProtoHTTP:
+				conn := b.connectTo(b.http)
+				conn.send(get("http://"+stale.String()+"/", stale.String()))
+				if resp, body := conn.response(http.MethodGet); resp.StatusCode != http.StatusForbidden || !strings.Contains(body, "look the name up again") {
+					t.Errorf("%s %s", resp.Status, body)
+				}
+			case ProtoSOCKS5:
+				conn := b.connectTo(b.socks)
+				a := stale.Addr().As4()
+				conn.send(noAuth + "\x05\x01\x00\x01" + string(a[:]) + "\x00\x50")
+				conn.expect("\x05\x00" + string(socksReply(replyDenied)))
+			default:
+				b.expectReset(stale)
+			}
+			if r := b.one(); r.Allowed() || r.Code() != "fake_unknown" || r.Proto != door || r.Target.String() != stale.String() {
+				t.Errorf("%s %+v", r.Code(), r)
+			}
+			if _, dials := b.touched(); len(dials) > 0 {
+				t.Errorf("dialled %v", dials)
+			}
+		})
 	}
 }
 

@@ -24,7 +24,13 @@ func TestTunnelHoldsScheme(t *testing.T) {
 					conn.expect(c.send)
 					_ = conn.CloseWrite()
 				}
-				conn.expectEnd()
+				want := ""
+				if !allowed { // in words that a client of TLS shows
+					want = string(accessDenied)
+				}
+				if got := conn.expectEnd(); got != want {
+					t.Errorf("before the end came %q", got)
+				}
 				r := b.awaitClose()
 				d := b.kept(KindDecision)
 				if len(d) != 1 || d[0].Code() != c.code || d[0].Allowed() != allowed || r.Allowed() != allowed {

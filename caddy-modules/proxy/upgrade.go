@@ -25,6 +25,7 @@ func (x *exchange) switchProtocols(resp *http.Response) {
 		f.s.count.openTunnels.Add(1)
 		defer f.s.count.openTunnels.Add(-1)
 	}
+	x.end() // from here on it is a tunnel, which is counted as one
 	f.mu.Lock()
 	x.up.tunnel = true
 	f.mu.Unlock()

@@ -55,15 +55,15 @@ func (m *meter) Read(p []byte) (int, error) {
 // connectUpstream gives the connection for a request: the one of the request before
 // when it goes to the same target, is still allowed and still open. fresh
 // demands a new one.
-func (f *flow) connectUpstream(t policy.Target, fresh bool) (*upstream, error) {
+func (f *flow) connectUpstream(ru *ruling, fresh bool) (*upstream, error) {
 	if u := f.up; u != nil {
-		if !fresh && f.reusable(u, t) {
+		if !fresh && f.reusable(u, ru.target) {
 			u.reused = true
 			return u, nil
 		}
 		f.dropUpstream()
 	}
-	r, err := f.open(t, f.proto)
+	r, err := f.open(ru, f.proto)
 	if err != nil {
 		return nil, err
 	}

@@ -26,13 +26,6 @@ type caps struct {
 	tunnels, requests, perSecond, bytes int64
 }
 
-// Used is what a Usage has counted.
-type Used struct {
-	Tunnels  int64 // open now
-	Requests int64 // plain requests under way now
-	Bytes    int64 // content bytes both ways, ever
-}
-
 // NewUsage makes a Usage with the caps of l.
 func NewUsage(l Limits) *Usage {
 	u := &Usage{}
@@ -44,11 +37,6 @@ func NewUsage(l Limits) *Usage {
 // beyond them end it with the next one that moves.
 func (u *Usage) Set(l Limits) {
 	u.caps.Store(&caps{int64(l.Tunnels), int64(l.Requests), int64(l.PerSecond), l.Bytes})
-}
-
-// Used gives the counts, read one by one.
-func (u *Usage) Used() Used {
-	return Used{Tunnels: u.tunnels.Load(), Requests: u.requests.Load(), Bytes: u.number.Load()}
 }
 
 var uncapped caps
@@ -116,7 +104,7 @@ func (u *Usage) beginConnection(t policy.Target) error {
 // spent refuses what comes after the last byte that the session may move.
 func (u *Usage) spent(t policy.Target, c *caps) error {
 	if c.bytes > 0 && u.number.Load() >= c.bytes {
-		return capped(t, policy.TooManyBytes, "the session has moved the "+strconv.FormatInt(c.bytes, 10)+" bytes that it may")
+		return capped(t, policy.TooManyBytes, "the session has moved the "+strconv.FormatInt(c.bytes, 10)+" bytes that it may, and waiting changes nothing; go on in a new session, or have its limit on bytes raised")
 	}
 	return nil
 }
@@ -144,9 +132,9 @@ func isCap(c policy.Code) bool {
 }
 
 // count counts bytes that were moved, and breaks the connection when they are more
-// than the session may move.
+// than the session may move. What is answered in process is not counted.
 func (w *watch) count(n int) {
-	if w.of != nil && n > 0 && !w.of.s.Usage.move(n) {
+	if w.of != nil && n > 0 && !w.free.Load() && !w.of.s.Usage.move(n) {
 		w.of.overdrawn()
 	}
 }
@@ -168,21 +156,59 @@ func (f *flow) overdrawn() {
 }
 
 // take counts what is about to be opened against the caps, once the policy allows
-// it: a refusal by the lists says more than one by a cap.
-func (f *flow) take(t policy.Target, proto Proto) error {
+// it: a refusal by the lists says more than one by a cap. tunnel says that it has
+// counted one.
+func (f *flow) take(t policy.Target, proto Proto) (tunnel bool, err error) {
 	u := f.s.Usage
 	if err := u.beginConnection(t); err != nil {
-		return err
+		return false, err
 	}
 	// A plain request is counted by itself, those in a tunnel are part of it.
 	if proto == ProtoHTTP || f.tunnelled {
-		return nil
+		return false, nil
 	}
-	if err := u.beginTunnel(t); err != nil {
+	return true, f.takeTunnel(t)
+}
+
+func (f *flow) takeTunnel(t policy.Target) error {
+	if err := f.s.Usage.beginTunnel(t); err != nil {
 		return err
 	}
 	f.tunnelled = true
 	return nil
+}
+
+// begin counts a plain request, and one that becomes a tunnel as that too, before an
+// approver is asked about it. What the lists refuse is told so, and not of a cap.
+func (x *exchange) begin() error {
+	f, t := x.f, x.ruling.target
+	if x.ruling.local != nil {
+		return nil
+	}
+	if err := f.refuse(&x.ruling); err != nil {
+		return err
+	}
+	if err := f.s.Usage.beginRequest(t); err != nil {
+		return err
+	}
+	x.counted = true
+	if !f.req.upgrade || f.tunnelled {
+		return nil
+	}
+	if err := f.takeTunnel(t); err != nil {
+		x.end()
+		return err
+	}
+	x.upgrades = true
+	return nil
+}
+
+// end is for a request that is over, or has become a tunnel.
+func (x *exchange) end() {
+	if x.counted {
+		x.counted = false
+		x.f.s.Usage.endRequest()
+	}
 }
 
 // untake is for what was taken and came to nothing, and for the end.

@@ -15,9 +15,17 @@ func withCaps(l Limits) labOption {
 	return func(b *lab) { b.srv.Usage = NewUsage(l) }
 }
 
-func (b *lab) usage(want func(Used) bool) {
+// used is what a Usage has counted.
+type used struct{ tunnels, requests, bytes int64 }
+
+func (b *lab) used() used {
+	u := b.srv.Usage
+	return used{u.tunnels.Load(), u.requests.Load(), u.number.Load()}
+}
+
+func (b *lab) usage(want func(used) bool) {
 	b.t.Helper()
-	await(b.t, "the count", func() bool { return want(b.srv.Usage.Used()) })
+	await(b.t, "the count", func() bool { return want(b.used()) })
 }
 
 // refusal opens a tunnel that a cap refuses, and gives the word for it.
@@ -38,6 +46,7 @@ func TestCapOnTunnels(t *testing.T) {
 			b := newLab(t, []string{"a.example 22"}, withCaps(Limits{Tunnels: 2}))
 			first := open(b, "a.example:22")
 			open(b, "a.example:22")
+			b.usage(func(u used) bool { return u.tunnels == 2 }) // who knows of no proxy is not told that it is there
 			if got := b.refusal("a.example:22"); got != "too_many_tunnels" {
 				t.Error(got)
 			}
@@ -57,7 +66,7 @@ func TestCapOnTunnels(t *testing.T) {
 			s.send(socksRequest("a.example", 22))
 			s.expect(string(socksReply(replyFailure)))
 			_ = first.Close()
-			b.usage(func(u Used) bool { return u.Tunnels == 1 })
+			b.usage(func(u used) bool { return u.tunnels == 1 })
 			open(b, "a.example:22").send("x")
 		})
 	}
@@ -74,7 +83,7 @@ func TestCapCountsOnlyTunnels(t *testing.T) {
 			t.Fatal(resp.Status)
 		}
 	}
-	b.usage(func(u Used) bool { return u.Tunnels == 0 })
+	b.usage(func(u used) bool { return u.tunnels == 0 })
 }
 
 func TestCapOnRequests(t *testing.T) {
@@ -100,7 +109,7 @@ func TestCapOnRequests(t *testing.T) {
 	if resp, _ := first.response(http.MethodGet); resp.StatusCode != http.StatusOK {
 		t.Errorf("%s", resp.Status)
 	}
-	b.usage(func(u Used) bool { return u.Requests == 0 })
+	b.usage(func(u used) bool { return u.requests == 0 })
 	for _, r := range b.kept(KindDecision) {
 		if r.Code() == "too_many_requests" && (r.Allowed() || !strings.Contains(r.Reason(), "1 plain requests")) {
 			t.Errorf("%+v: %s", r, r.Reason())
@@ -155,6 +164,9 @@ func TestCapOnBytes(t *testing.T) {
 		}
 		if got := b.refusal("a.example:22"); got != "too_many_bytes" {
 			t.Error(got)
+		}
+		if text := b.kept(KindDecision)[1].Reason(); !strings.Contains(text, "go on in a new session") {
+			t.Errorf("no cure in %q", text)
 		}
 		b.srv.Usage.Set(Limits{})
 		b.tunnel("a.example:22").send("x")

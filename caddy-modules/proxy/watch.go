@@ -13,8 +13,10 @@ import (
 // Deadlines on the sockets would do the same at the price of two timers a
 // socket, set again at every stage.
 type watch struct {
-	// of is whose bytes move, nil for nobody's.
-	of *flow
+	// of is whose bytes move, nil for nobody's; free says that no cap counts them at
+	// the moment.
+	of   *flow
+	free atomic.Bool
 	// start is the zero of all times here, which are nanoseconds after it.
 	start time.Time
 	// last is when a byte moved.

@@ -65,6 +65,7 @@ func (f *front) serve(v *view) {
 		Local:  s.local,
 		PushAt: s.pushAt,
 		NameOf: s.nameOf,
+		Made:   s.made,
 		Usage:  &s.usage,
 		Admit:  s.admit(f.http), // both listeners are of one kind
 		Login:  s.proxyLogin(),

@@ -136,6 +136,11 @@ func (s *session) nameOf(a netip.Addr) (string, bool) {
 	return "", false
 }
 
+// made says that an address is of those that are made up for names in this session.
+func (s *session) made(a netip.Addr) bool {
+	return dnsguard.IsFake(a) && s.served() == lease.DNSFake
+}
+
 // served says how names are answered now, "" for not at all.
 func (s *session) served() string {
 	s.names.mu.Lock()
