@@ -110,8 +110,17 @@ func (e *DialError) code() string {
 	}
 }
 
-// sentence is one line for a person. The error underneath is shown because it is
-// ours or the kernel's, never the upstream's text.
+// cause is the error underneath, which is ours or the kernel's and never the upstream's
+// text, without the addresses of a socket: from which of the host's it left, and where
+// the parent stands, is nothing that a sandbox needs to know.
+func (e *DialError) cause() string {
+	if op, ok := errors.AsType[*net.OpError](e.Err); ok && op.Err != nil {
+		return op.Op + ": " + op.Err.Error()
+	}
+	return e.Err.Error()
+}
+
+// sentence is one line for a person in the sandbox. The log has the whole.
 func (e *DialError) sentence() string {
 	switch e.code() {
 	case "lookup_timeout":
@@ -131,12 +140,12 @@ func (e *DialError) sentence() string {
 	case "parent_timeout":
 		return e.Target.String() + " is allowed, but the parent proxy did not answer in time"
 	case "parent_failed":
-		return e.Target.String() + " is allowed, but the parent proxy could not be reached: " + e.Err.Error()
+		return e.Target.String() + " is allowed, but the parent proxy of this network could not be used"
 	case "upstream_timeout":
 		return e.Target.String() + " is allowed, but stopped answering"
 	case "upstream_failed":
-		return e.Target.String() + " is allowed, but broke the exchange: " + e.Err.Error()
+		return e.Target.String() + " is allowed, but broke the exchange: " + e.cause()
 	default:
-		return e.Target.String() + " is allowed, but could not be reached: " + e.Err.Error()
+		return e.Target.String() + " is allowed, but could not be reached: " + e.cause()
 	}
 }

@@ -124,16 +124,7 @@ func (g *Gate) open(ctx context.Context, ru *ruling, limit time.Duration) (*net.
 		return nil, Opened{}, err
 	}
 	looked := time.Now()
-	var conn *net.TCPConn
-	var addr netip.Addr
-	if parent != nil && parent.passes(t, addrs[0]) {
-		parent = nil
-	}
-	if parent != nil {
-		conn, addr, err = g.through(ctx, parent, t, addrs)
-	} else {
-		conn, addr, err = g.connect(ctx, t, addrs)
-	}
+	conn, addr, parent, err := g.reach(ctx, parent, t, addrs)
 	if err != nil {
 		if dial, ok := errors.AsType[*DialError](err); ok {
 			dial.resolved = shownAddrs(t, addrs)

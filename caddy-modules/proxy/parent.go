@@ -74,26 +74,73 @@ func (p *Parent) String() string {
 	return p.host
 }
 
-// passes says that a target, or the address that it resolved to, is dialled
-// without the parent.
-func (p *Parent) passes(t policy.Target, addr netip.Addr) bool {
-	if p.direct.Decide(t).Code == policy.Denied {
-		return true
+// passes says that a name, or a target that is an address, is dialled without the
+// parent, whatever address it resolves to.
+func (p *Parent) passes(t policy.Target) bool {
+	return t.Host().ThisMachine() || p.direct.Decide(t).Code == policy.Denied
+}
+
+// split parts the vetted addresses of a target into those that are dialled directly
+// and those that the parent is told: each is judged by itself, so that what no_proxy
+// names never goes to the parent, and nothing else past it.
+func (p *Parent) split(t policy.Target, addrs []netip.Addr) (direct, through []netip.Addr) {
+	if p.passes(t) {
+		return addrs, nil
 	}
-	if !addr.IsValid() {
-		name := t.Host().Name()
-		return name == "localhost" || strings.HasSuffix(name, ".localhost")
+	for _, a := range addrs {
+		at, err := policy.NewTarget(policy.HostFromAddr(a), t.Port(), t.Scheme())
+		// The parent would take a loopback address for its own.
+		if a.IsLoopback() || err == nil && p.direct.Decide(at).Code == policy.Denied {
+			direct = append(direct, a)
+		} else {
+			through = append(through, a)
+		}
 	}
-	if addr.IsLoopback() { // the parent would take it for itself
-		return true
+	return direct, through
+}
+
+// reach connects to one of the vetted addresses, each by the way that is its own, and
+// gives the parent that it went through, nil for none. Where there are both kinds, the
+// kind of the first address comes first, and has half of the time.
+func (g *Gate) reach(ctx context.Context, p *Parent, t policy.Target, addrs []netip.Addr) (*net.TCPConn, netip.Addr, *Parent, error) {
+	direct, through := addrs, []netip.Addr(nil)
+	if p != nil {
+		direct, through = p.split(t, addrs)
 	}
-	at, err := policy.NewTarget(policy.HostFromAddr(addr), t.Port(), t.Scheme())
-	return err == nil && p.direct.Decide(at).Code == policy.Denied
+	by := func(ctx context.Context, p *Parent) (*net.TCPConn, netip.Addr, *Parent, error) {
+		if p == nil {
+			conn, addr, err := g.connect(ctx, t, direct)
+			return conn, addr, nil, err
+		}
+		conn, addr, err := g.through(ctx, p, t, through)
+		return conn, addr, p, err
+	}
+	switch {
+	case len(through) == 0:
+		return by(ctx, nil)
+	case len(direct) == 0:
+		return by(ctx, p)
+	}
+	first, second := p, (*Parent)(nil)
+	if direct[0] == addrs[0] {
+		first, second = second, first
+	}
+	half := ctx
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		half, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+	}
+	conn, addr, used, err := by(half, first)
+	if err == nil || isDenied(err) || ctx.Err() != nil {
+		return conn, addr, used, err
+	}
+	return by(ctx, second)
 }
 
 // named says that the parent looks the name of a target up.
 func (p *Parent) named(t policy.Target) bool {
-	return p != nil && p.byName && t.Host().Name() != "" && !p.passes(t, netip.Addr{})
+	return p != nil && p.byName && t.Host().Name() != "" && !p.passes(t)
 }
 
 // refuseNamed refuses what can only be judged with an address.

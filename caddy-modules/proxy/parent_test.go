@@ -1,15 +1,41 @@
 package proxy
 
 import (
+	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+
+	"postern/caddy-modules/policy"
 )
+
+// syncBuffer is a log that a test reads while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
 
 // parent is a proxy that answers as told and then connects to the origin of the
 // lab, whatever it was asked for.
@@ -230,6 +256,110 @@ func TestParentNoProxy(t *testing.T) {
 				}
 			}
 			return false
+		})
+	}
+}
+
+// An answer may hold addresses of both kinds: each goes its own way and no other,
+// whichever comes first.
+func TestParentSplitsAnAnswer(t *testing.T) {
+	near, loop := netip.MustParseAddr("93.184.216.40"), netip.MustParseAddr("127.0.0.1")
+	for _, c := range []struct {
+		name     string
+		answer   []netip.Addr
+		parentOK bool // it opens what it is asked for
+		dials    bool // what is dialled directly answers
+		through  bool
+	}{
+		{"no_proxy first", []netip.Addr{near, public}, true, true, false},
+		{"no_proxy last", []netip.Addr{public, near}, true, true, true},
+		{"no_proxy first and silent", []netip.Addr{near, public}, true, false, true},
+		{"the parent first and refusing", []netip.Addr{public, near}, false, true, false},
+		{"loopback first", []netip.Addr{loop, public}, true, false, true},
+		{"loopback last", []netip.Addr{public, loop}, false, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			says := parentOK
+			if !c.parentOK {
+				says = "HTTP/1.1 502 No\r\n\r\n"
+			}
+			o := parent(t, says)
+			b := newLab(t, []string{"a.example 22 private"}, withParent(t, "http", o, "", false, near.String()))
+			b.answers["a.example"] = [][]netip.Addr{c.answer}
+			if !c.dials {
+				b.srv.Gate.SetDial(func(_ context.Context, _ policy.Target, a netip.Addr) (*net.TCPConn, error) {
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					b.dials = append(b.dials, a)
+					return nil, syscall.ECONNREFUSED
+				})
+			}
+			conn := b.tunnel("a.example:22")
+			conn.send("hello")
+			conn.expect("hello")
+			if r := b.one(); (r.Parent != "") != c.through || r.Addr.Addr() == public != c.through {
+				t.Errorf("%+v", r)
+			}
+			if got := o.received(); strings.Contains(got, near.String()) || strings.Contains(got, loop.String()) {
+				t.Errorf("the parent got %q", got)
+			}
+			if _, dials := b.touched(); slices.Contains(dials, public) {
+				t.Errorf("dialled %v", dials)
+			}
+		})
+	}
+}
+
+// Where the parent is, and where its credentials, is in the log and nowhere inside.
+func TestParentStaysUnknownInside(t *testing.T) {
+	gone := parent(t, parentOK)
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := dead.Addr().String()
+	_ = dead.Close()
+	breaks := newOrigin(t, scripted(parentOK, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
+		reset(c)
+	}))
+	for _, c := range []struct {
+		name, addr string
+		secret     error
+		reason     string
+		logged     []string
+	}{
+		{"dead", at, nil, "parent_failed", []string{at, "connection refused"}},
+		{"no credentials", gone.addr.String(), errors.New("open /etc/postern/proxy-auth: permission denied"), "parent_failed", []string{"/etc/postern/proxy-auth"}},
+		{"broken off", breaks.addr.String(), nil, "upstream_failed", []string{breaks.addr.String()}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := NewParent("http://"+c.addr, func() (string, error) { return "user:word", c.secret }, nil, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var log syncBuffer
+			b := newLab(t, []string{"a.example"}, func(b *lab) {
+				b.srv.Gate.Parent = func() *Parent { return p }
+				b.srv.Log = slog.New(slog.NewTextHandler(&log, nil))
+			})
+			conn := b.connectTo(b.http)
+			conn.send(get(aURL, "a.example"))
+			resp, body := conn.response(http.MethodGet)
+			if resp.StatusCode != http.StatusBadGateway || resp.Header.Get(reasonField) != c.reason {
+				t.Errorf("%s %s", resp.Status, body)
+			}
+			_, port, _ := net.SplitHostPort(c.addr)
+			for _, secret := range []string{"127.0.0.1", port, "/etc", "word"} {
+				if strings.Contains(resp.Status+body, secret) {
+					t.Errorf("%q is told: %s %s", secret, resp.Status, body)
+				}
+			}
+			for _, text := range c.logged {
+				if !strings.Contains(log.String(), text) {
+					t.Errorf("%q is not in the log: %s", text, log.String())
+				}
+			}
 		})
 	}
 }

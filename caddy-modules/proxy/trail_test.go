@@ -86,3 +86,20 @@ func TestTrailTellsFailures(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// What a tunnel carries may be refused long after it was opened: the trail tells of the
+// connection all the same.
+func TestTrailOfARefusalInside(t *testing.T) {
+	o := parent(t, parentOK)
+	b := newLab(t, []string{"a.example"}, withParent(t, "http", o, "", false))
+	conn := b.tunnel("a.example:80")
+	conn.send(get("/", "b.example"))
+	if resp, _ := conn.response(http.MethodGet); resp.Header.Get(reasonField) != "host_mismatch" {
+		t.Fatal(resp.Status)
+	}
+	for _, r := range []Record{b.one(), b.awaitClose()} {
+		if r.Parent != o.addr.String() || !slices.Equal(r.Resolved, []netip.Addr{public}) || r.Addr.Addr() != public || r.Connect <= 0 || r.SNI != "b.example" || r.Allowed() {
+			t.Errorf("%+v", r)
+		}
+	}
+}
