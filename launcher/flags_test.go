@@ -91,8 +91,10 @@ func TestParseRun(t *testing.T) {
 		}
 		p := r.profile("/run/x")
 		want := []nameguard.Rule{
-			{Text: "a.x", Source: "deny_name of POSTERN_DENY_NAME"}, {Text: "b/c", Source: "deny_name of POSTERN_DENY_NAME"},
-			{Text: "*.key", Source: "--deny-name"}, {Text: "**/.git/hooks", Source: "--deny-name"},
+			{Text: "a.x", Source: "deny_name of POSTERN_DENY_NAME"},
+			{Text: "b/c", Source: "deny_name of POSTERN_DENY_NAME"},
+			{Text: "*.key", Source: "--deny-name"},
+			{Text: "**/.git/hooks", Source: "--deny-name"},
 		}
 		if !slices.Equal(p.NameGlobs, want) || !slices.Equal(p.NameFree, []string{dir}) || !p.NameRemove {
 			t.Errorf("profile %+v", p)

@@ -222,8 +222,10 @@ func printChange(w io.Writer, c sandbox.Change) {
 
 // printable keeps hostile text from moving the cursor, filling the screen, or reading
 // otherwise than it is (characters that turn the direction of text, or are not seen).
-func printable(text string) string {
-	const limit = 400
+func printable(text string) string { return printableTo(text, 400) }
+
+// printableTo is printable of at most limit bytes, and what says that there were more.
+func printableTo(text string, limit int) string {
 	text = strings.ReplaceAll(text, "\n", "; ") // joined errors
 	text = strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -120,5 +121,22 @@ func TestPrintable(t *testing.T) {
 		if got := printable(tc.text); got != tc.want {
 			t.Errorf("printable(%q) = %q, want %q", tc.text, got, tc.want)
 		}
+	}
+}
+
+// TestRefusalsKeepTheirWord: a refusal that lists much ends with its reason all the same.
+func TestRefusalsKeepTheirWord(t *testing.T) {
+	for _, err := range []error{
+		&sandbox.Refusal{Reason: sandbox.ReasonNameGlobs, Detail: strings.Repeat("**/é ", 5000), Cure: "drop them"},
+		&sandbox.Refusal{Reason: sandbox.ReasonNameGlobs, Detail: "short"},
+		fmt.Errorf("begin: %w", &sandbox.Refusal{Reason: sandbox.ReasonNameGlobs, Detail: strings.Repeat("x", 5000)}),
+	} {
+		got := refusalLine(err)
+		if !strings.HasSuffix(got, " [name_globs]") || len(got) > maxRefusal+50 {
+			t.Errorf("%d bytes, ending in %q", len(got), got[max(0, len(got)-30):])
+		}
+	}
+	if got := refusalLine(errors.New("a\x1b")); got != "a?" {
+		t.Errorf("got %q", got)
 	}
 }

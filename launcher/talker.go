@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"postern/launcher/sandbox"
@@ -11,8 +13,24 @@ import (
 
 // refuse prints why nothing was started.
 func refuse(stderr io.Writer, err error) int {
-	fmt.Fprintln(stderr, "postern: refused:", printable(err.Error()))
+	fmt.Fprintln(stderr, "postern: refused:", refusalLine(err))
 	return exitRefused
+}
+
+// maxRefusal is how much of a refusal is printed, in bytes: it may list what the user wrote.
+const maxRefusal = 1000
+
+// refusalLine is a refusal in one line. However long it is, it ends with the word that
+// programs branch on.
+func refusalLine(err error) string {
+	text := err.Error()
+	if r, ok := errors.AsType[*sandbox.Refusal](err); ok {
+		word := " [" + string(r.Reason) + "]"
+		if rest, ok := strings.CutSuffix(text, word); ok {
+			return printableTo(rest, maxRefusal) + word
+		}
+	}
+	return printableTo(text, maxRefusal)
 }
 
 // explainExec adds what a shell does not know: why a program that the user has may
