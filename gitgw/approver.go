@@ -73,14 +73,14 @@ type RefVerdict struct {
 	Action Action `json:"action"`
 	Old    string `json:"old"`
 	New    string `json:"new"`
-	// Verdict is ask for the refs that need approval, push for the rest.
+	// Verdict is ask for the refs that need approval, allow for the rest.
 	Verdict Kind `json:"verdict"`
 	// Rule and Source name the deciding rule, as in "ask main" and "Caddyfile:41".
 	// Where it was the rule source's, Rule is [SourceName].
 	Rule   string `json:"rule,omitempty"`
 	Source string `json:"source,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Host is what the rule source said, "push", "ask" or "deny", whatever the
+	// Host is what the rule source said, "allow", "ask" or "deny", whatever the
 	// verdict; "" where it was not asked.
 	Host string `json:"host,omitempty"`
 }

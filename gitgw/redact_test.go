@@ -115,7 +115,7 @@ func TestPushRecord(t *testing.T) {
 	}
 	var log bytes.Buffer
 	slog.New(slog.NewTextHandler(&log, nil)).Info("push", slog.Any("push", p))
-	if !strings.Contains(log.String(), "push create refs/heads/x") {
+	if !strings.Contains(log.String(), "allow create refs/heads/x") {
 		t.Errorf("%s", log.String())
 	}
 }

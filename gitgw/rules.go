@@ -10,18 +10,18 @@ import (
 // Kind is what a rule says. The zero value denies.
 type Kind uint8
 
-// The verdicts, in the words of the configuration.
+// The verdicts.
 const (
 	Deny Kind = iota
 	Ask
 	Allow
 )
 
-// String is the configuration's word.
+// String is the verdict, as records, questions and rule sources say it.
 func (k Kind) String() string {
 	switch k {
 	case Allow:
-		return "push"
+		return "allow"
 	case Ask:
 		return "ask"
 	default:
@@ -29,22 +29,36 @@ func (k Kind) String() string {
 	}
 }
 
-// MarshalText writes the configuration's word.
+// MarshalText writes the verdict.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText reads push, ask or deny and nothing else.
+// UnmarshalText reads allow, ask or deny and nothing else.
 func (k *Kind) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "push":
-		*k = Allow
-	case "ask":
-		*k = Ask
-	case "deny":
-		*k = Deny
-	default:
-		return fmt.Errorf("parse verdict %q: want push, ask or deny", text)
+	for _, kind := range []Kind{Deny, Ask, Allow} {
+		if string(text) == kind.String() {
+			*k = kind
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("parse verdict %q: want allow, ask or deny", text)
+}
+
+// ruleWord is what a rule that says so begins with: one that allows names what.
+func (k Kind) ruleWord() string {
+	if k == Allow {
+		return "push"
+	}
+	return k.String()
+}
+
+// ParseRuleWord reads the word that a rule begins with: push, ask or deny.
+func ParseRuleWord(word string) (Kind, error) {
+	for _, kind := range []Kind{Deny, Ask, Allow} {
+		if word == kind.ruleWord() {
+			return kind, nil
+		}
+	}
+	return Deny, fmt.Errorf("parse verdict %q: want push, ask or deny", word)
 }
 
 // Action is what one command does to its ref, as far as the command says: the
@@ -127,10 +141,11 @@ type RefRule struct {
 // there, and a word that is almost an action, is an error. A branch whose name is an
 // action's, or almost, is written refs/heads/delete.
 func ParseRefRule(verdict string, words []string, source string) (RefRule, error) {
-	rule := RefRule{Source: source}
-	if err := rule.Kind.UnmarshalText([]byte(verdict)); err != nil {
+	kind, err := ParseRuleWord(verdict)
+	if err != nil {
 		return RefRule{}, err
 	}
+	rule := RefRule{Kind: kind, Source: source}
 	for _, word := range words {
 		if action, ok := parseAction(word); ok {
 			rule.Actions = append(rule.Actions, action)
@@ -153,7 +168,7 @@ func ParseRefRule(verdict string, words []string, source string) (RefRule, error
 
 // String is the rule as it would be written.
 func (r RefRule) String() string {
-	words := []string{r.Kind.String()}
+	words := []string{r.Kind.ruleWord()}
 	for _, p := range r.Refs {
 		words = append(words, p.String())
 	}

@@ -190,16 +190,25 @@ func TestParseRefRule(t *testing.T) {
 
 func TestVerdictWords(t *testing.T) {
 	out, err := json.Marshal([]any{Allow, Ask, Deny, ActionCreate, ActionUpdate, ActionDelete, ActionForce})
-	if err != nil || string(out) != `["push","ask","deny","create","update","delete","force"]` {
+	if err != nil || string(out) != `["allow","ask","deny","create","update","delete","force"]` {
 		t.Errorf("%s %v", out, err)
 	}
 	var k Kind
 	var a Action
-	if json.Unmarshal([]byte(`"push"`), &k) != nil || k != Allow || json.Unmarshal([]byte(`"delete"`), &a) != nil || a != ActionDelete {
+	if json.Unmarshal([]byte(`"allow"`), &k) != nil || k != Allow || json.Unmarshal([]byte(`"delete"`), &a) != nil || a != ActionDelete {
 		t.Errorf("%v %v", k, a)
 	}
-	if json.Unmarshal([]byte(`"allow"`), &k) == nil || json.Unmarshal([]byte(`"forced"`), &a) == nil {
+	if json.Unmarshal([]byte(`"push"`), &k) == nil || json.Unmarshal([]byte(`"forced"`), &a) == nil {
 		t.Error("an unknown word was read")
+	}
+	// A rule begins with what it allows.
+	for word, want := range map[string]Kind{"push": Allow, "ask": Ask, "deny": Deny} {
+		if kind, err := ParseRuleWord(word); err != nil || kind != want {
+			t.Errorf("%s: %v %v", word, kind, err)
+		}
+	}
+	if kind, err := ParseRuleWord("allow"); err == nil || kind != Deny {
+		t.Errorf("a rule that begins with allow: %v", kind)
 	}
 	if new(Kind).String() != "deny" {
 		t.Error("the zero verdict does not deny")

@@ -166,7 +166,7 @@ func TestAuditOfNoPush(t *testing.T) {
 	id := w.records[2].Refs[0].New
 	for _, want := range []string{
 		"push.outcome=refused", "push.outcome=malformed", "push.outcome=accepted", "push.agent=agent-7", "push.workspace=w",
-		"push create refs/heads/y " + zero + ".." + id, "at Caddyfile:2", "forge ok", "push.token_id=" + w.records[2].TokenID,
+		"allow create refs/heads/y " + zero + ".." + id, "at Caddyfile:2", "forge ok", "push.token_id=" + w.records[2].TokenID,
 	} {
 		if !strings.Contains(w.log.String(), want) {
 			t.Errorf("the log lacks %q:\n%s", want, w.log.String())

@@ -62,11 +62,11 @@ func TestSource(t *testing.T) {
 		verdict, host,
 		rule string
 	}{
-		{"both allow", says(gitgw.Allow, ""), "a1", 0, []string{"[new branch]"}, "push", "push", "push **"},
+		{"both allow", says(gitgw.Allow, ""), "a1", 0, []string{"[new branch]"}, "allow", "allow", "push **"},
 		{"host denies", says(gitgw.Deny, "frozen until Monday"), "a2", 1, []string{"[remote rejected] main -> a2 (Control Center policy: frozen until Monday)"}, "deny", "deny", gitgw.SourceName},
 		{"host denies without a word", says(gitgw.Deny, ""), "a3", 1, []string{"(Control Center policy: push to a3 is denied (rule source))"}, "deny", "deny", gitgw.SourceName},
 		{"host asks", says(gitgw.Ask, "second pair of eyes"), "a4", 0, []string{"waiting for approval of push to a4", "[new branch]"}, "ask", "ask", gitgw.SourceName},
-		{"here is asked", says(gitgw.Allow, "fine"), "rel-1", 0, []string{"waiting for approval of push to rel-1"}, "ask", "push", "ask rel-*"},
+		{"here is asked", says(gitgw.Allow, "fine"), "rel-1", 0, []string{"waiting for approval of push to rel-1"}, "ask", "allow", "ask rel-*"},
 		{"both ask", says(gitgw.Ask, ""), "rel-2", 0, []string{"waiting for approval of push to rel-2"}, "ask", "ask", "ask rel-*"},
 		{"here is denied", says(gitgw.Allow, ""), "main", 1, []string{"(Control Center policy: closed here)"}, "deny", "", "deny main"},
 		{"hostile words", says(gitgw.Deny, "a\nok refs/heads/a5\x1b[31m ghs_0123456789abcdefghij"), "a5", 1, []string{"(Control Center policy: a ok refs/heads/a5 [31m [redacted])"}, "deny", "deny", gitgw.SourceName},
@@ -178,7 +178,7 @@ func TestSourceAlone(t *testing.T) {
 	s := says(gitgw.Allow, "")
 	w := newWorld(t, rules("repo github.com/other/x", "push **"), sourced(s))
 	w.git("push", "origin", "main:x").want(t, 0, "[new branch]")
-	if r := w.record(); r.Refs[0].Rule != gitgw.SourceName || r.Refs[0].Host != "push" {
+	if r := w.record(); r.Refs[0].Rule != gitgw.SourceName || r.Refs[0].Host != "allow" {
 		t.Errorf("record: %+v", r)
 	}
 	// A repository that is neither the run's nor linked is no question for anybody.
@@ -221,9 +221,9 @@ func TestJudge(t *testing.T) {
 		refs   []string
 		want   string
 	}{
-		{nil, []string{"a", "main"}, "push/ deny/"},
+		{nil, []string{"a", "main"}, "allow/ deny/"},
 		{says(gitgw.Ask, ""), []string{"a", "b"}, "ask/ask ask/ask"},
-		{says(gitgw.Allow, ""), []string{"a", "main"}, "push/ deny/"},
+		{says(gitgw.Allow, ""), []string{"a", "main"}, "allow/ deny/"},
 		{says(gitgw.Allow, ""), []string{"a..b"}, "deny/"},
 		{&source{err: errors.New("gone")}, []string{"a", "b"}, "deny/ deny/ gone"},
 		{&shortSource{}, []string{"a"}, "deny/ the rule source gave no usable answer"},

@@ -186,7 +186,7 @@ func (h *Handler) unmarshalRepo(d *caddyfile.Dispenser) error {
 
 func unmarshalRefRule(d *caddyfile.Dispenser) (RefRule, error) {
 	rule := RefRule{Verdict: d.Val(), From: egress.Origin(d).String()}
-	if new(gitgw.Kind).UnmarshalText([]byte(rule.Verdict)) != nil {
+	if _, err := gitgw.ParseRuleWord(rule.Verdict); err != nil {
 		return rule, d.Errf("unrecognized repo option %q; want push, ask, deny, max_refs, max_pack, secrets, protect or options", rule.Verdict)
 	}
 	begin, words := d.Token(), d.RemainingArgs()

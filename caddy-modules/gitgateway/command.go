@@ -148,20 +148,11 @@ func check(ctx caddy.Context, w io.Writer, file string, config []byte, repoText,
 	return status, nil
 }
 
-// verdictWord is a verdict as rule sources say it. In a configuration the rule that
-// allows begins with what it allows, push.
-func verdictWord(word string) string {
-	if word == gitgw.Allow.String() {
-		return "allow"
-	}
-	return word
-}
-
 // verdict is the answer: a line to read at a glance, and those that explain it. cause is
 // why a rule source gave none: git is not told, the operator who asks is.
 func verdict(repo gitgw.Repo, u gitgw.Update, v gitgw.Judgement, cause error) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-5s  %s %s of %s", verdictWord(v.Kind.String()), u.Action, u.Ref, repo)
+	fmt.Fprintf(&b, "%-5s  %s %s of %s", v.Kind, u.Action, u.Ref, repo)
 	if v.Rule != "" {
 		fmt.Fprintf(&b, "  rule %q", v.Rule)
 	}
@@ -170,7 +161,7 @@ func verdict(repo gitgw.Repo, u gitgw.Update, v gitgw.Judgement, cause error) st
 	}
 	host := ""
 	if v.Host != "" {
-		host = "the rule source says " + verdictWord(v.Host)
+		host = "the rule source says " + v.Host
 	}
 	why := ""
 	if inner := errors.Unwrap(cause); inner != nil {

@@ -198,7 +198,7 @@ func TestRuleSource(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	ref := next(t, events, lease.EventPush)["refs"].([]any)[0].(map[string]any)
-	if ref["host"] != "push" || ref["verdict"] != "push" || ref["rule"] != "push agent/**" {
+	if ref["host"] != "allow" || ref["verdict"] != "allow" || ref["rule"] != "push agent/**" {
 		t.Errorf("event: %v", ref)
 	}
 	verdict.Store("deny")

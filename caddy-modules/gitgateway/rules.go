@@ -132,10 +132,11 @@ func (r Repo) compile(place string) (gitgw.RepoRules, error) {
 }
 
 func (r RefRule) compile(source string) (gitgw.RefRule, error) {
-	rule := gitgw.RefRule{Source: source, Reason: r.Reason}
-	if err := rule.Kind.UnmarshalText([]byte(r.Verdict)); err != nil {
+	kind, err := gitgw.ParseRuleWord(r.Verdict)
+	if err != nil {
 		return gitgw.RefRule{}, err
 	}
+	rule := gitgw.RefRule{Kind: kind, Source: source, Reason: r.Reason}
 	if len(r.Refs) == 0 {
 		return gitgw.RefRule{}, fmt.Errorf("parse rule %q: names no ref", strings.Join(append([]string{r.Verdict}, r.Actions...), " "))
 	}
@@ -162,7 +163,6 @@ func (r RefRule) compile(source string) (gitgw.RefRule, error) {
 		// Read as "deny only pushes with secrets", it would say what does not hold.
 		return gitgw.RefRule{}, errors.New("a deny refuses whatever the push holds; max_refs, max_pack and secrets belong to rules that let pushes through")
 	}
-	var err error
 	rule.Conditions, err = r.Conditions.compile()
 	return rule, err
 }

@@ -127,8 +127,6 @@ type ruling struct {
 	Reason  string `json:"reason"`
 }
 
-var verdicts = map[string]gitgw.Kind{"allow": gitgw.Allow, "ask": gitgw.Ask, "deny": gitgw.Deny}
-
 // rulings puts the verdicts in the order of the question, and fails unless there is
 // exactly one on each of its refs.
 func (a answer) rulings(updates []gitgw.Update) ([]gitgw.Ruling, error) {
@@ -137,9 +135,9 @@ func (a answer) rulings(updates []gitgw.Update) ([]gitgw.Ruling, error) {
 	}
 	said := make(map[string]gitgw.Ruling, len(a.Updates))
 	for _, u := range a.Updates {
-		kind, known := verdicts[u.Verdict]
+		var kind gitgw.Kind
 		switch _, twice := said[u.Ref]; {
-		case !known:
+		case kind.UnmarshalText([]byte(u.Verdict)) != nil:
 			return nil, fmt.Errorf("verdict on %.200q is %.40q, want allow, ask or deny", u.Ref, u.Verdict)
 		case twice:
 			return nil, fmt.Errorf("two verdicts on %.200q", u.Ref)
