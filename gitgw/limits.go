@@ -14,6 +14,10 @@ const (
 	MaxLooked int64 = 2 << 30
 )
 
+// MaxAsk is the longest that a push may wait for an approver: as long as it may take
+// otherwise. Nobody who is asked for longer is waited for by git, or by who runs it.
+const MaxAsk = time.Hour
+
 // Limits bound what one push may take. A zero field means its default.
 type Limits struct {
 	// HeadBytes bounds commands, shallow lines and options together, inflated.
@@ -31,8 +35,8 @@ type Limits struct {
 	// Upstream is how long the forge may be silent. Default 2 min: receive-pack
 	// says something every 5 s while it works.
 	Upstream time.Duration
-	// Ask is how long a push waits for an approver. Default 2 min, which most
-	// agents' tools outwait.
+	// Ask is how long a push waits for an approver, [MaxAsk] at most. Default 2 min,
+	// which most agents' tools outwait.
 	Ask time.Duration
 	// Remember is how long a question stays open after its push has given up, and
 	// how long an answer that came then is kept for the push made again. Default
@@ -41,7 +45,8 @@ type Limits struct {
 	// Progress is the time between two lines while a push waits. Default 5 s.
 	// It is also how soon a dead client is noticed.
 	Progress time.Duration
-	// Total bounds a whole push. Default 1 h, the life of a GitHub App's token.
+	// Total bounds how long a push is kept and looked into, and then how long it takes
+	// to the forge, from its token on. Default 1 h, the life of a GitHub App's token.
 	Total time.Duration
 	// Revoke bounds the revocation of the token. Default 5 s.
 	Revoke time.Duration
@@ -96,7 +101,7 @@ func (l Limits) withDefaults() Limits {
 	l.PushOptions = orDefault(l.PushOptions, 100)
 	l.Stall = orDefault(l.Stall, 60*time.Second)
 	l.Upstream = orDefault(l.Upstream, 2*time.Minute)
-	l.Ask = orDefault(l.Ask, 2*time.Minute)
+	l.Ask = min(orDefault(l.Ask, 2*time.Minute), MaxAsk)
 	l.Remember = orDefault(l.Remember, 10*time.Minute)
 	l.Progress = orDefault(l.Progress, 5*time.Second)
 	l.Total = orDefault(l.Total, time.Hour)

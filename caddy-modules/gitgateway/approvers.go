@@ -2,6 +2,7 @@ package gitgateway
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -34,7 +35,7 @@ type ApproverSource interface {
 
 // Timing is how long questions wait, and answers.
 type Timing struct {
-	// How long a push waits for an answer. Default: 2m.
+	// How long a push waits for an answer, an hour at most. Default: 2m.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
 	// How long the question stays open after that, and how long an answer that comes
@@ -48,20 +49,35 @@ func (m *Timing) Wait() time.Duration { return time.Duration(m.Timeout) }
 // Remember implements [ApproverSource].
 func (m *Timing) Remember() time.Duration { return time.Duration(m.Keep) }
 
-// Validate refuses times that have passed already.
+// Validate refuses times that have passed already, and such as nobody waits for.
 func (m *Timing) Validate() error {
-	switch {
-	case m.Timeout < 0:
+	if m.Timeout < 0 {
 		return errors.New("timeout is negative")
-	case m.Keep < 0:
+	}
+	if m.Keep < 0 {
 		return errors.New("remember is negative")
+	}
+	return m.checkTimeout()
+}
+
+func (m *Timing) checkTimeout() error {
+	if wait := time.Duration(m.Timeout); wait > gitgw.MaxAsk {
+		return fmt.Errorf("timeout %s is longer than what is asked about may wait; name an hour at most, and keep the question open for longer with remember", wait)
 	}
 	return nil
 }
 
 // unmarshal reads the times from a module's block.
 func (m *Timing) unmarshal(d *caddyfile.Dispenser, module string) error {
-	return options(d, module, map[string]option{"timeout": duration("timeout", &m.Timeout), "remember": duration("remember", &m.Keep)})
+	timeout := duration("timeout", &m.Timeout)
+	read := timeout.set
+	timeout.set = func(text string) error {
+		if err := read(text); err != nil {
+			return err
+		}
+		return m.checkTimeout()
+	}
+	return options(d, module, map[string]option{"timeout": timeout, "remember": duration("remember", &m.Keep)})
 }
 
 // HTTP asks a program on this host: it sends the question as JSON in a POST and

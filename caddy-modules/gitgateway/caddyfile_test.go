@@ -93,6 +93,8 @@ func TestFaultsHavePlaces(t *testing.T) {
 		{in("approver queue x # !"), "want approver queue [{ timeout DURATION; remember DURATION }]"},
 		{in("approver queue {\ntimeout 1m\nremember x # !\n}"), `parse remember "x": want a time with its unit`},
 		{in("approver queue {\ntimeout 1 # !\nremember 2\n}"), `parse timeout "1"`},
+		{in("approver queue {\ntimeout 61m # !\nremember 2h\n}"), "timeout 1h1m0s is longer than what is asked about may wait; name an hour at most"},
+		{in("approver http unix//a {\nremember 2h\ntimeout 24h # !\n}"), "timeout 24h0m0s is longer than"},
 		{in("approver http # !"), "want approver http unix//PATH|"},
 		{in("approver http https://127.0.0.1:1/ # !"), "want unix//PATH or"},
 		{in("approver http unix//run/ # !"), "names a folder"},

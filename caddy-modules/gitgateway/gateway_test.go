@@ -375,6 +375,7 @@ func TestBadReload(t *testing.T) {
 		{"token of no program", `"token": {"from": "command", "command": ["/nonexistent/mint"]}, ` + agentRules, "find the program"},
 		{"rules of an unknown forge", `"repos": [{"name": "gitlab.com/acme/app"}]`, "repos[0]: the rules of gitlab.com/acme/app are for a forge that is not configured"},
 		{"approver elsewhere", `"approver": {"by": "http", "url": "http://192.0.2.1/"}, ` + agentRules, "127.0.0.1"},
+		{"approver that takes its time", `"approver": {"by": "queue", "timeout": 3600000000001}, ` + agentRules, "timeout 1h0m0.000000001s is longer than"},
 		{"bad pattern", `"repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "push", "refs": ["a**"]}]}]`, "repos[0].rules[0]"},
 		{"bad verdict", `"repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "allow", "refs": ["a"]}]}]`, "allow"},
 		{"action among the refs", `"repos": [{"name": "github.com/acme/*", "rules": [{"verdict": "push", "refs": ["a", "delete"]}]}]`, "refs/heads/delete"},
