@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -120,62 +119,6 @@ func (l *soakLoad) sample(t *testing.T, at time.Duration) sample {
 		}
 	}
 	return s
-}
-
-// judge prints what was seen, and says what of it is a fault.
-func (l *soakLoad) judge(t *testing.T, base, end sample, samples []sample, a auditCount) {
-	t.Helper()
-	steady := samples[len(samples)/6:]
-	quarter := max(len(steady)/4, 1)
-	second, last := steady[min(quarter, len(steady)-1):][:min(quarter, len(steady)-quarter)], steady[len(steady)-quarter:]
-	type row struct {
-		what  string
-		of    func(sample) int
-		slack int // beside a tenth
-		back  int // above the beginning, at the end
-	}
-	fmt.Printf("\n%-22s %10s %10s %10s %10s %10s   flat\n", "", "before", "2nd qtr", "last qtr", "highest", "after")
-	for _, r := range []row{
-		{"goroutines", func(s sample) int { return s.goroutines }, 200, 20},
-		{"descriptors", func(s sample) int { return s.descriptors }, 200, 10},
-		{"resident kB", func(s sample) int { return s.resident }, 16 << 10, 1 << 30},
-		{"tunnels", func(s sample) int { return s.tunnels }, 1 << 30, 0},
-		{"sessions", func(s sample) int { return s.sessions }, 1 << 30, 0},
-	} {
-		from, to := mean(second, r.of), mean(last, r.of)
-		flat := to <= from+from/10+r.slack && r.of(end) <= r.of(base)+r.back
-		if !flat {
-			t.Errorf("%s: from %d to %d, and %d after it, where there were %d before", r.what, from, to, r.of(end), r.of(base))
-		}
-		highest := r.of(slices.MaxFunc(samples, func(a, b sample) int { return r.of(a) - r.of(b) }))
-		fmt.Printf("%-22s %10d %10d %10d %10d %10d   %t\n", r.what, r.of(base), from, to, highest, r.of(end), flat)
-	}
-	fmt.Printf("\n%-44s %10s\n", "what clients did", "times")
-	for _, name := range slices.Sorted(l.did.names()) {
-		fmt.Printf("%-44s %10d\n", name, l.did.get(name))
-	}
-	sure, perhaps := int(l.sure.Load()), int(l.perhaps.Load())
-	fmt.Printf("%-44s %10d\n%-44s %10d\n%-44s %10d\n", "answered with a verdict", sure, "broken off before one", perhaps, "went wrong", l.wrong.len())
-	fmt.Printf("\n%-44s %10d\n%-44s %10d\n%-44s %10d\n%-44s %10d\n", "audit: decisions of connections", a.decisions, "audit: of them opened", a.opened, "audit: closes of those", a.closes, "audit: lines dropped, and said to be", a.dropped)
-	if l.wrong.len() > 0 {
-		t.Errorf("clients: %v", l.wrong)
-	}
-	switch {
-	case a.decisions == 0:
-		t.Error("the log has no line for a decision")
-	case a.decisions+a.dropped < sure || a.decisions > sure+perhaps:
-		t.Errorf("%d decisions are in the log and %d were dropped; clients saw %d, and %d perhaps", a.decisions, a.dropped, sure, perhaps)
-	case a.closes+a.dropped < a.opened || a.strays > a.dropped:
-		t.Errorf("%d connections were opened and %d closed, %d of which nothing was said before", a.opened, a.closes, a.strays)
-	}
-}
-
-func mean(all []sample, of func(sample) int) int {
-	sum := 0
-	for _, s := range all {
-		sum += of(s)
-	}
-	return sum / max(len(all), 1)
 }
 
 // auditCount is what a log says.
