@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"postern/caddy-modules/session/lease"
 )
 
 // appliance is the caddy process under test, and its two doors.
@@ -98,6 +100,15 @@ type refused struct {
 }
 
 func (e *refused) Error() string { return fmt.Sprintf("%d: %s", e.status, e.message) }
+
+// code is the word of the control API for why it refused, "" where there is none.
+func (e *refused) code() string {
+	var said struct {
+		Code string `json:"code"`
+	}
+	_ = json.Unmarshal([]byte(e.message), &said)
+	return said.Code
+}
 
 // call makes one request to the control API.
 func (a *appliance) call(method, path string, body, into any) error {
@@ -215,6 +226,19 @@ func (a *appliance) open(id, policy string, rules []string, httpPort, socksPort 
 		return sessionInfo{}, err
 	}
 	return a.session(id)
+}
+
+// brings says whether a session may bring a rule.
+func (a *appliance) brings(rule string) (bool, error) {
+	const id = "trial"
+	_, err := a.open(id, "base", []string{rule}, otherPort, otherPort+1)
+	if r := (*refused)(nil); errors.As(err, &r) && r.code() == lease.CodeBadRule {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("bring the rule %q: %w", rule, err)
+	}
+	return true, a.close(id)
 }
 
 func (a *appliance) session(id string) (info sessionInfo, err error) {

@@ -128,22 +128,21 @@ func (in dnsInput) ask(ctx context.Context, rec *dnsRecords, o *outcome) error {
 		return fmt.Errorf("connect to the guard: %w", err)
 	}
 	defer conn.Close()
-	dc := &dns.Conn{Conn: conn, UDPSize: 4096}
 	raw, err := in.message().Pack()
 	if err != nil {
 		return fmt.Errorf("pack the query: %w", err)
-	}
-	if _, err := dc.Write(raw); err != nil {
-		return fmt.Errorf("send the query: %w", err)
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
 	if !in.says("qr=1") { // which is dropped; anything else may have to be looked up
 		_ = conn.SetReadDeadline(time.Now().Add(6 * time.Second))
 	}
-	m, err := dc.ReadMsg()
-	if err != nil {
+	m, err := exchange(conn, raw)
+	if errors.Is(err, errDropped) {
 		o.add(fault, "dropped")
 		return nil
+	}
+	if err != nil {
+		return err
 	}
 	how := dns.RcodeToString[m.Rcode]
 	switch r, ok := rec.last(); {
@@ -220,7 +219,11 @@ func (c *testCase) flood(ctx context.Context, rec *dnsRecords, o *outcome) error
 		if err := dc.WriteMsg(m); err != nil {
 			return fmt.Errorf("send a query: %w", err)
 		}
-		if r, err := dc.ReadMsg(); err == nil && r.Rcode == dns.RcodeRefused {
+		r, err := dc.ReadMsg()
+		if err != nil {
+			return fmt.Errorf("read a reply: %w", err)
+		}
+		if r.Rcode == dns.RcodeRefused {
 			refused++
 		}
 	}

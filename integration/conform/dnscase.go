@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -199,6 +200,11 @@ func (c *dnsCase) vet() error {
 	for _, u := range scripts {
 		if err := u.vet(); err != nil {
 			return err
+		}
+	}
+	for _, code := range []*int{c.Expect.EDE, c.Expect.NoEDE} {
+		if code != nil && (*code < 0 || *code > math.MaxUint16) {
+			return fmt.Errorf("parse expect: %d is no number of an explanation; want 0 to %d", *code, math.MaxUint16)
 		}
 	}
 	if c.Expect.Log != "" && c.Expect.Log != logEntropy {

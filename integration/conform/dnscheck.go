@@ -30,8 +30,20 @@ func (r *dnsRun) checkUpstream() {
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	for _, options := range r.w.options {
-		if want := r.Expect.UpstreamEDNS; want != nil && !slices.Equal(options, *want) {
+	r.checkOptions(r.w.options)
+}
+
+// checkOptions looks at the EDNS options of the messages that the resolver got.
+func (r *dnsRun) checkOptions(seen [][]string) {
+	want := r.Expect.UpstreamEDNS
+	if want == nil {
+		return
+	}
+	if len(seen) == 0 {
+		r.fault("the resolver got no query whose EDNS options could be %q", *want)
+	}
+	for _, options := range seen {
+		if !slices.Equal(options, *want) {
 			r.fault("the resolver got the EDNS options %q", options)
 		}
 	}
@@ -97,6 +109,9 @@ func (r *dnsRun) checkTimes(m *dns.Msg) {
 			whole := *want + r.ClockS
 			low = whole - int(time.Since(r.warmed).Seconds()) - 1
 			high = whole - r.ClockS
+		}
+		if len(m.Answer) == 0 {
+			r.fault("no answer that could have the TTL %d", *want)
 		}
 		for _, rr := range m.Answer {
 			if got := int(rr.Header().Ttl); got < low || got > high {
@@ -180,10 +195,37 @@ func (r *dnsRun) checkRecords() {
 		// A name is told of again every five seconds.
 		most := max(e.MaxLogLines, 2+int(time.Since(r.warmed)/(5*time.Second)))
 		lines := r.awaitLog(fmt.Sprintf(`"name":%q`, r.Query.Name))
+		if len(lines) > 0 {
+			lines = r.settledLog(fmt.Sprintf(`"name":%q`, r.Query.Name))
+		}
 		if n := bytes.Count(lines, []byte("\n")); n > most {
 			r.fault("%d lines in the log", n)
 		}
 	}
+}
+
+// quiet is how long no line may come until all are taken to be there.
+const quiet = 500 * time.Millisecond
+
+// settledLog gives the lines about the session with this in them when no more come.
+func (r *dnsRun) settledLog(text string) []byte {
+	var lines []byte
+	last := time.Now()
+	for begin := last; time.Since(last) < quiet; time.Sleep(20 * time.Millisecond) {
+		now, err := r.w.logSince(r.logFrom, fmt.Sprintf(`"session":%q`, r.session), text)
+		if err != nil {
+			r.fault("%v", err)
+			return nil
+		}
+		if len(now) != len(lines) {
+			lines, last = now, time.Now()
+		}
+		if time.Since(begin) > patience {
+			r.fault("lines with %s come in the log without an end", text)
+			return lines
+		}
+	}
+	return lines
 }
 
 // awaitLog waits for a line about the session with this in it, and gives all.

@@ -163,12 +163,29 @@ func (u *dnsUpstream) vet() error {
 			return fmt.Errorf("parse upstream.edns: %q is not known", key)
 		}
 	}
+	if _, _, err := u.explanation(); err != nil {
+		return err
+	}
 	for _, next := range []*dnsUpstream{u.ThenTCP, u.First, u.Then} {
 		if err := next.vet(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// explanation is the extended error of the upstream, as NUMBER or NUMBER:TEXT.
+func (u *dnsUpstream) explanation() (code uint16, text string, err error) {
+	whole, there := u.EDNS["ede"]
+	if !there {
+		return 0, "", nil
+	}
+	number, text, _ := strings.Cut(whole, ":")
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil {
+		return 0, "", fmt.Errorf("parse upstream.edns.ede %q: want NUMBER:TEXT: %w", whole, err)
+	}
+	return uint16(n), text, nil
 }
 
 // script gives the packets that the upstream answers a message with.
@@ -192,10 +209,9 @@ func (u *dnsUpstream) script(q *dns.Msg, tcp bool) [][]byte {
 	m.Extra, _ = parseRecords(u.Additional)
 	if u.EDNS != nil {
 		m.SetEdns0(1232, false)
-		code, text, _ := strings.Cut(u.EDNS["ede"], ":")
-		n, _ := strconv.ParseUint(code, 10, 16)
+		code, text, _ := u.explanation() // vet has read it
 		opt := m.IsEdns0()
-		opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: uint16(n), ExtraText: text},
+		opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code, ExtraText: text},
 			&dns.EDNS0_LOCAL{Code: 65001, Data: []byte(u.EDNS["local65001"])})
 	}
 	return packed(m)

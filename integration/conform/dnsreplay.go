@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -181,7 +182,7 @@ func (r *dnsRun) question() (*dns.Msg, error) {
 	}
 	drop := r.Expect.Rcode == "DROP"
 	m, err := r.asker.ask(raw, r.Query.Transport == "tcp", drop)
-	if err != nil && drop {
+	if drop && errors.Is(err, errDropped) {
 		return nil, nil
 	}
 	return m, err

@@ -148,6 +148,33 @@ func (r pathRow) want(path string, first judged) judged {
 	return w
 }
 
+// paths are those on which one can ask for the target: DNS answers for names alone, and
+// only what it answers can be gone to by its address.
+func (r pathRow) paths() []string {
+	all := []string{pathConnect, pathPlain, pathSOCKS, pathCheck, pathGrant}
+	if _, _, literal := cutPort(r.target); !literal {
+		all = append(all, pathDNS, pathSOCKSAddr, pathTransparent)
+	}
+	return all
+}
+
+// lacks says on which paths nothing was said of the target that should have been, or no
+// reason for a refusal was given.
+func (r pathRow) lacks(said map[string]judged) []string {
+	var out []string
+	for _, path := range r.paths() {
+		switch got, asked := said[path]; {
+		case !asked:
+			out = append(out, fmt.Sprintf("%s: %s says nothing", r.target, path))
+		case got.code == "":
+			out = append(out, fmt.Sprintf("%s: %s says no code", r.target, path))
+		case got.code != "allowed" && got.reason == "":
+			out = append(out, fmt.Sprintf("%s: %s says %s and not why", r.target, path, got.code))
+		}
+	}
+	return out
+}
+
 // disagreements compares what the paths say of a target.
 func (r pathRow) disagreements(said map[string]judged) []string {
 	var out []string
@@ -174,6 +201,45 @@ func cutPort(target string) (host, port string, literal bool) {
 	host, port = strings.Trim(target[:i], "[]"), target[i+1:]
 	last := host[strings.LastIndexAny(host, ".:")+1:]
 	return host, port, strings.Trim(last, "0123456789abcdef") == "" && strings.ContainsAny(last, "0123456789")
+}
+
+// A path on which a target was not asked for is found, and so is one that gives no reason;
+// what it cannot be asked for is not missed.
+func TestSilentPathsAreFound(t *testing.T) {
+	for _, c := range []struct {
+		target string
+		paths  int
+	}{{"bad.wild.example:443", 8}, {"93.184.216.66:443", 5}, {"[fc00:1::7]:443", 5}} {
+		row := pathRow{target: c.target, code: "denied"}
+		paths := row.paths()
+		if len(paths) != c.paths {
+			t.Errorf("%s has the paths %q", c.target, paths)
+		}
+		good, said := judged{code: "denied", reason: "it is denied"}, map[string]judged{}
+		for _, p := range paths {
+			said[p] = good
+		}
+		if got := row.lacks(said); len(got) > 0 {
+			t.Errorf("all say why, and %q", got)
+		}
+		for _, p := range paths {
+			delete(said, p)
+			if got := row.lacks(said); len(got) != 1 {
+				t.Errorf("%s may say nothing of %s: %q", p, c.target, got)
+			}
+			for _, bad := range []judged{{}, {code: "denied"}, {reason: "it is denied"}} {
+				said[p] = bad
+				if got := row.lacks(said); len(got) != 1 {
+					t.Errorf("%s may say %s of %s: %q", p, bad, c.target, got)
+				}
+			}
+			said[p] = judged{code: "allowed"}
+			if got := row.lacks(said); len(got) > 0 {
+				t.Errorf("%s allows %s, and %q", p, c.target, got)
+			}
+			said[p] = good
+		}
+	}
 }
 
 // One path that says something else is found, whichever it is and whatever it says.

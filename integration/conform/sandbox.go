@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -141,6 +144,17 @@ const patience = 20 * time.Second
 // errDropped is the lack of a reply.
 var errDropped = errors.New("no reply")
 
+// dropped says that an error is the lack of a reply: nothing came in time, nobody listens,
+// or the connection was closed. Any other leaves open what the appliance has done.
+func dropped(err error) error {
+	for _, lack := range []error{os.ErrDeadlineExceeded, syscall.ECONNREFUSED, io.EOF} {
+		if errors.Is(err, lack) {
+			return fmt.Errorf("%w: %w", errDropped, err)
+		}
+	}
+	return err
+}
+
 // silence is how long a reply may take that is not to come.
 const silence = time.Second
 
@@ -152,19 +166,24 @@ func (s *sandbox) ask(raw []byte, tcp, hushed bool) (*dns.Msg, error) {
 	}
 	conn, err := s.dial(network, sandboxDNS)
 	if err != nil {
-		return nil, err
+		return nil, dropped(err)
 	}
 	defer conn.Close()
-	dc := &dns.Conn{Conn: conn, UDPSize: dns.MaxMsgSize - 1}
-	if _, err := dc.Write(raw); err != nil {
-		return nil, fmt.Errorf("send the query: %w", err)
-	}
 	if hushed {
 		_ = conn.SetReadDeadline(time.Now().Add(silence))
 	}
+	return exchange(conn, raw)
+}
+
+// exchange sends one message and reads one back.
+func exchange(conn net.Conn, raw []byte) (*dns.Msg, error) {
+	dc := &dns.Conn{Conn: conn, UDPSize: dns.MaxMsgSize - 1}
+	if _, err := dc.Write(raw); err != nil {
+		return nil, dropped(fmt.Errorf("send the query: %w", err))
+	}
 	m, err := dc.ReadMsg()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errDropped, err)
+		return nil, dropped(fmt.Errorf("read the reply: %w", err))
 	}
 	return m, nil
 }
@@ -204,7 +223,7 @@ func (s *sandbox) flood(q *dnsQuery, n int, f func(*dns.Msg)) error {
 		for range batch {
 			m, err := dc.ReadMsg()
 			if err != nil {
-				return fmt.Errorf("%w to a query of many: %w", errDropped, err)
+				return dropped(fmt.Errorf("read the reply to a query of many: %w", err))
 			}
 			f(m)
 		}
