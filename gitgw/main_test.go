@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if stock.dir != "" {
+			_ = os.RemoveAll(stock.dir)
+		}
 		http.DefaultClient.CloseIdleConnections()
 		os.Exit(code)
 	}))

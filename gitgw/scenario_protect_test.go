@@ -34,15 +34,17 @@ func protectedFiles(build string) map[string]string {
 func newProtected(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, protecting("ci/**", "**/CODEOWNERS", "deploy/*.yaml"))
-	for _, files := range []map[string]string{
-		protectedFiles("one\n"), protectedFiles("two\n"),
-	} {
-		if _, err := w.hub.Commit("acme/app", "main", "protected", files); err != nil {
-			t.Fatal(err)
+	w.begin("protected", func() {
+		for _, files := range []map[string]string{
+			protectedFiles("one\n"), protectedFiles("two\n"),
+		} {
+			if _, err := w.hub.Commit("acme/app", "main", "protected", files); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	w.mustGit(w.clone, "fetch", "-q", "origin")
-	w.mustGit(w.clone, "reset", "-q", "--hard", "origin/main")
+		w.mustGit(w.clone, "fetch", "-q", "origin")
+		w.mustGit(w.clone, "reset", "-q", "--hard", "origin/main")
+	})
 	return w
 }
 

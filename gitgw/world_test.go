@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"postern/caddy-modules/policy"
 	"postern/gitgw"
 	"postern/gitgw/mint"
 	"postern/integration/fakegithub"
@@ -47,6 +49,14 @@ type world struct {
 	mu      sync.Mutex
 	records []gitgw.Push
 	outputs strings.Builder // everything git printed
+}
+
+// vetPublic is what the appliance gives a gateway.
+func vetPublic(addr netip.Addr) error {
+	if class, _ := policy.Classify(addr); class != policy.Public {
+		return errors.New("it is " + class.Sentence())
+	}
+	return nil
 }
 
 // option changes a world before it starts.
@@ -110,18 +120,17 @@ func with(name string) option { return func(w *world) { w.repos = append(w.repos
 // a clone with one more commit on main.
 func newWorld(t *testing.T, options ...option) *world {
 	t.Helper()
-	hub, err := fakegithub.New(fakegithub.Options{})
+	appKey, err := forgeKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, err := fakegithub.New(fakegithub.Options{Key: appKey})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = hub.Close() })
 	if err := hub.AddRepo("acme/app"); err != nil {
 		t.Fatal(err)
-	}
-	for i := range 3 {
-		if _, err := hub.Commit("acme/app", "main", fmt.Sprint("commit ", i), map[string]string{"a.txt": fmt.Sprint("line ", i, "\n")}); err != nil {
-			t.Fatal(err)
-		}
 	}
 	installed := hub.Install(fakegithub.Installation{Account: "acme"})
 
@@ -138,6 +147,7 @@ func newWorld(t *testing.T, options ...option) *world {
 	w := &world{t: t, hub: hub, installed: installed, dir: t.TempDir(), log: &syncBuffer{}, conns: &connLog{}}
 	w.gateway = &gitgw.Gateway{
 		Forges: []gitgw.Forge{forge}, Minter: app,
+		Vet: vetPublic,
 		Log: slog.New(slog.NewTextHandler(w.log, nil)),
 		Record: func(p gitgw.Push) {
 			w.mu.Lock()
@@ -176,8 +186,15 @@ func newWorld(t *testing.T, options ...option) *world {
 	w.serve()
 	w.configure(read)
 	w.clone = filepath.Join(w.dir, "app")
-	w.mustGit(w.dir, "clone", "-q", "https://github.com/acme/app.git", w.clone)
-	w.commit(w.clone, "b.txt", "new\n")
+	w.begin("plain", func() {
+		for i := range 3 {
+			if _, err := hub.Commit("acme/app", "main", fmt.Sprint("commit ", i), map[string]string{"a.txt": fmt.Sprint("line ", i, "\n")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.mustGit(w.dir, "clone", "-q", "https://github.com/acme/app.git", w.clone)
+		w.commit(w.clone, "b.txt", "new\n")
+	})
 	w.hub.ForgetRequests()
 	t.Cleanup(w.checkEnd)
 	return w
