@@ -53,8 +53,7 @@ type Gateway struct {
 	// configuration after another, may share them. By default the gateway has its own.
 	Inspections *Inspections
 	// Vet says why an address is not gone to that a forge names, and that is not the
-	// forge's own: where it keeps the objects of Git LFS. By default only what is plainly
-	// public is.
+	// forge's own: where it keeps the objects of Git LFS. Without one no such address is.
 	Vet func(netip.Addr) error
 	// Storage reaches where forges keep those objects, where it is not their own. By
 	// default one that asks Vet of each address that a name has.

@@ -45,7 +45,7 @@ func portOf(at *url.URL) string {
 // checkAction refuses an address to which no object should go, and no credential: one
 // that is neither the forge's own nor public, one in the clear, and any where the
 // forge's answer says the gateway's token.
-func (u *upstream) checkAction(a *lfsAction, vet func(netip.Addr) error, token Token) error {
+func (u *upstream) checkAction(a *lfsAction, g *Gateway, token Token) error {
 	if a == nil {
 		return errors.New("it is empty")
 	}
@@ -77,9 +77,10 @@ func (u *upstream) checkAction(a *lfsAction, vet func(netip.Addr) error, token T
 		return nil
 	}
 	if addr, err := netip.ParseAddr(at.Hostname()); err == nil {
-		if err := vet(addr); err != nil {
-			return err
-		}
+		return g.vet(addr)
+	}
+	if g.Vet == nil {
+		return fmt.Errorf("its host %s is refused: %w", printable(at.Hostname(), 80), errUnvetted)
 	}
 	return nil
 }
@@ -104,30 +105,18 @@ func (g *Gateway) storage() http.RoundTripper {
 
 // vet says why an address that a forge named is not gone to.
 func (g *Gateway) vet(addr netip.Addr) error {
-	vet := g.Vet
-	if vet == nil {
-		vet = vetPublic
+	err := errUnvetted
+	if g.Vet != nil {
+		err = g.Vet(addr)
 	}
-	if err := vet(addr); err != nil {
+	if err != nil {
 		return &coded{CodeLFSAddress, fmt.Errorf("its address %s is refused: %w", addr, err)}
 	}
 	return nil
 }
 
-// vetPublic knows less than the appliance's policy, and refuses more: everything that
-// is not plainly public, and IPv6 that carries another address.
-func vetPublic(addr netip.Addr) error {
-	plain := addr.Unmap().WithZone("")
-	carries := func(prefix string) bool { return netip.MustParsePrefix(prefix).Contains(plain) }
-	switch {
-	case !plain.IsValid() || !plain.IsGlobalUnicast() || plain.IsPrivate() || plain.IsLoopback():
-	case plain.Is4() && (carries("0.0.0.0/8") || carries("100.64.0.0/10") || carries("192.0.0.0/24") || carries("198.18.0.0/15") || carries("240.0.0.0/4")):
-	case plain.Is6() && (!carries("2000::/3") || carries("2001::/23") || carries("2002::/16")):
-	default:
-		return nil
-	}
-	return errors.New("it is not a public one")
-}
+// errUnvetted is why no address but the forge's own is gone to without [Gateway.Vet].
+var errUnvetted = errors.New("nothing here tells which addresses are public")
 
 // vettedDialer looks a name up, refuses it whole if one of its addresses is refused, and
 // dials what it has looked at.

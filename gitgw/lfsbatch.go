@@ -9,7 +9,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
 )
@@ -151,7 +150,7 @@ func (l *lfsRequest) grant(ctx context.Context, asked *lfsBatch, grant *lfsGrant
 	}
 	grant.record.TokenID = token.ID()
 	l.redact.know(token)
-	answer, err := retrying(ctx, l.limits.Retry, func(error) {}, func() (*lfsAnswer, error) { return l.up.lfsBatch(ctx, asked, token, l.g.vet) })
+	answer, err := retrying(ctx, l.limits.Retry, func(error) {}, func() (*lfsAnswer, error) { return l.up.lfsBatch(ctx, asked, token, l.g) })
 	if err != nil {
 		return nil, &lfsError{http.StatusBadGateway, codeOf(err, CodeLFSForge), l.g.notice("Git LFS: " + err.Error())}
 	}
@@ -231,7 +230,7 @@ func lfsOID(text string) bool {
 }
 
 // lfsBatch asks the forge. Only what was judged goes there, encoded anew.
-func (u *upstream) lfsBatch(ctx context.Context, asked *lfsBatch, t Token, vet func(netip.Addr) error) (*lfsAnswer, error) {
+func (u *upstream) lfsBatch(ctx context.Context, asked *lfsBatch, t Token, g *Gateway) (*lfsAnswer, error) {
 	plain := lfsBatch{Operation: "upload", Transfers: []string{"basic"}, Ref: asked.Ref, HashAlgo: asked.HashAlgo}
 	sizes := map[string]int64{}
 	for _, o := range asked.Objects {
@@ -266,7 +265,7 @@ func (u *upstream) lfsBatch(ctx context.Context, asked *lfsBatch, t Token, vet f
 			return nil, &upstreamError{host: u.forge.Host, status: resp.StatusCode, text: "about Git LFS objects that it was not asked about"}
 		}
 		for name, a := range o.Actions {
-			if err := u.checkAction(a, vet, t); err != nil {
+			if err := u.checkAction(a, g, t); err != nil {
 				return nil, &upstreamError{
 					host: u.forge.Host, status: resp.StatusCode, text: "with a Git LFS action " + quote(name) + ": " + err.Error(),
 					err: &coded{CodeLFSAddress, err},

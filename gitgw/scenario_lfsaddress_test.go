@@ -127,6 +127,40 @@ func TestLFSHostileAddresses(t *testing.T) {
 	}
 }
 
+// A gateway that nobody told which addresses are public takes no other than the forge's.
+func TestLFSAddressesWithoutVet(t *testing.T) {
+	t.Parallel()
+	store := roundTrip(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	})
+	lying := &lyingForge{RoundTripper: &http.Transport{}}
+	defer lying.RoundTripper.(*http.Transport).CloseIdleConnections()
+	w := newWorld(t, allowAll, func(w *world) { w.gateway.Transport, w.gateway.Storage, w.gateway.Vet = lying, store, nil })
+	oid := oidOf("x")
+	batch := fmt.Sprintf(`{"operation":"upload","ref":{"name":"refs/heads/feat"},"objects":[{"oid":%q,"size":1}]}`, oid)
+	for href, want := range map[string]string{
+		"https://140.82.121.4/x":       "its address 140.82.121.4 is refused: nothing here tells which addresses are public",
+		"https://[2606:50c0:8000::1]/": "its address 2606:50c0:8000::1 is refused: nothing here tells",
+		"https://10.0.0.1/x":           "its address 10.0.0.1 is refused",
+		"https://storage.example/x":    "its host storage.example is refused: nothing here tells which addresses are public",
+	} {
+		w.change(func() {
+			lying.answer = func(string) string {
+				return fmt.Sprintf(`{"objects":[{"oid":%q,"size":1,"actions":{"upload":{"href":%q}}}]}`, oid, href)
+			}
+		})
+		status, said := w.lfsCall("POST", w.url+"github.com/acme/app.git/info/lfs/objects/batch", batch, int64(len(batch)))
+		if status != 502 || !strings.Contains(said, want) {
+			t.Errorf("%s: %d %s", href, status, said)
+		}
+	}
+	_ = w.gateway.Close()
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 // Batches that come at once are counted before any of them has a token, and so are
 // objects and bytes; what is over is given back.
 func TestLFSRoomIsCountedFirst(t *testing.T) {
