@@ -43,6 +43,7 @@ type clientBody struct {
 	failed  error // raw's error other than EOF
 	bad     error // what is wrong with the compression
 	stopped bool
+	until   time.Time // when the connection is given up, whatever it sends; zero for never
 }
 
 // newClientBody prepares to read r's body. An error is about the encoding and
@@ -73,7 +74,11 @@ type wireReader struct{ b *clientBody }
 
 func (w wireReader) Read(p []byte) (int, error) {
 	// A connection that knows no deadlines leaves the limit to the server.
-	_ = w.b.deadline(time.Now().Add(w.b.stall))
+	limit := time.Now().Add(w.b.stall)
+	if !w.b.until.IsZero() && w.b.until.Before(limit) {
+		limit = w.b.until
+	}
+	_ = w.b.deadline(limit)
 	if w.b.aborted.Load() {
 		// Asked after the limit was set, which may have undone abort's.
 		w.b.failed = errRunEnded
@@ -143,6 +148,13 @@ func (b *clientBody) stop() {
 func (b *clientBody) abort() {
 	b.aborted.Store(true)
 	_ = b.deadline(time.Unix(1, 0))
+}
+
+// hurry leaves the client so much time for the rest of its body, however fast it sends.
+func (b *clientBody) hurry(within time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.until = time.Now().Add(within)
 }
 
 // drain reads the rest of the request off the wire, without inflating it: a

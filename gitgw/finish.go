@@ -63,6 +63,10 @@ func (p *push) failedPush(up *upload, err error) bool {
 	if p.caller.ended() {
 		return p.cutShort(up)
 	}
+	late := errors.Is(err, errTooLong)
+	if late && !up.whole.Load() {
+		return p.tooLong()
+	}
 	if lost := p.body.err(); lost != nil && !up.whole.Load() {
 		// The forge saw the upload end early and changes nothing.
 		p.end(Aborted, lost.Error())
@@ -77,10 +81,17 @@ func (p *push) failedPush(up *upload, err error) bool {
 	}
 	// With an HTTP status the forge has said no. Without one, after the last
 	// byte, it may have done what it was asked and died then.
-	if up.whole.Load() && (e == nil || e.status == 0) {
-		return p.fail(Unknown, CodeUnknown, p.g.notice(err.Error()+"; fetch to see whether the push arrived"))
+	said := err.Error()
+	switch {
+	case late:
+		said = p.limits.tookLong("the push")
+	case e != nil:
+		said = e.Error()
 	}
-	return p.fail(Failed, CodeForgeRefused, p.g.notice(err.Error()))
+	if up.whole.Load() && (e == nil || e.status == 0) {
+		return p.fail(Unknown, CodeUnknown, p.g.notice(said+"; fetch to see whether the push arrived"))
+	}
+	return p.fail(Failed, CodeForgeRefused, p.g.notice(said))
 }
 
 // brokenReport ends a push whose report is not whole. Whether the refs moved is
@@ -94,6 +105,10 @@ func (p *push) brokenReport(y *relay, up *upload, err, cut error) bool {
 	p.body.stop()
 	if p.caller.ended() {
 		return p.cutShort(up)
+	}
+	late := errors.Is(err, errTooLong)
+	if late && !up.whole.Load() && y.unpack == "" {
+		return p.tooLong()
 	}
 	if p.over.Load() && !up.whole.Load() && y.unpack == "" {
 		return p.fail(Refused, CodePackLarge, p.g.policy(packSizeError{p.packLimit()}.Error()))
@@ -111,7 +126,11 @@ func (p *push) brokenReport(y *relay, up *upload, err, cut error) bool {
 			return p.fail(Failed, CodeForgeBroke, p.g.notice(p.up.forge.Host+" broke off before it had the whole push"))
 		}
 	}
-	text := p.g.notice(p.up.forge.Host + " broke off before it had reported; fetch to see whether the push arrived")
+	said := p.up.forge.Host + " broke off before it had reported"
+	if late {
+		said = p.limits.tookLong("the push")
+	}
+	text := p.g.notice(said + "; fetch to see whether the push arrived")
 	p.end(Unknown, text)
 	p.record.Code = CodeUnknown
 	drained := p.body.drain()

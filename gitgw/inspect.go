@@ -31,6 +31,9 @@ func (c *contentError) Error() string { return c.reason }
 
 // cannotTell refuses what could not be judged.
 func cannotTell(code Code, ref, what string, err error) error {
+	if stop, ok := errors.AsType[*stopped](err); ok {
+		return stop
+	}
 	return &contentError{code: lookCode(err, code), ref: ref, reason: what + ": " + err.Error()}
 }
 
@@ -72,7 +75,7 @@ func (p *push) inspect(clientCtx context.Context) (sound, ok bool) {
 		// Whatever would be found, it is a refusal.
 		return p.approved(clientCtx)
 	}
-	ctx, cancel := context.WithTimeout(clientCtx, p.limits.Total)
+	ctx, cancel := p.limits.within(clientCtx)
 	defer cancel()
 	if again := p.g.inspections().spent(p.caller.Session, p.limits.Pack.Work, p.limits.Work, p.limits.WorkWindow, time.Now()); again > 0 {
 		return p.spentAll(again), false
@@ -80,22 +83,25 @@ func (p *push) inspect(clientCtx context.Context) (sound, ok bool) {
 	if sound, ok := p.spool(ctx); !ok {
 		return sound, false
 	}
-	if sound, ok := p.seated(ctx); !ok {
-		return sound, false
+	err, again := p.turn(ctx), time.Duration(0)
+	if err == nil {
+		again, err = p.look(ctx, c)
 	}
-	again, err := p.look(ctx, c)
 	// What follows is no work, and may take as long as the client or an approver wants.
 	p.seat.leave()
 	if again > 0 {
 		return p.spentAll(again), false
 	}
+	if err != nil && ctx.Err() != nil {
+		err = &stopped{p.whyOver(ctx)}
+	}
 	var no *contentError
+	var stop *stopped
 	switch {
 	case err == nil:
 		return true, true
-	case clientCtx.Err() != nil:
-		p.end(Aborted, p.whyGone().Error())
-		return false, false
+	case errors.As(err, &stop):
+		return p.giveUp(stop), false
 	case errors.As(err, &no):
 		return p.refuseContent(no), false
 	}

@@ -1,7 +1,6 @@
 package gitgw
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -174,61 +173,4 @@ func (n *Inspections) hold(run string, want, budget int64, window time.Duration)
 		one.held -= want
 		one.work += float64(used)
 	}, 0
-}
-
-// inspections are the ones that the gateway counts in.
-func (g *Gateway) inspections() *Inspections {
-	if g.Inspections != nil {
-		return g.Inspections
-	}
-	return &g.counted
-}
-
-// seated waits for a seat to look into the push's pack, and says so. When ok is false
-// the push is over.
-func (p *push) seated(ctx context.Context) (sound, ok bool) {
-	p.seat = p.g.inspections().queue(p.caller.Session, p.limits.Looks, p.limits.LooksRun)
-	select {
-	case <-p.seat.ready:
-		return true, true
-	default:
-	}
-	wait := time.NewTimer(p.limits.LookWait)
-	defer wait.Stop()
-	tick := time.NewTicker(p.limits.Progress)
-	defer tick.Stop()
-	for {
-		// The lines are also how a dead client is noticed.
-		p.rep.progress(p.g.notice("waiting until other pushes have been looked into") + "\n")
-		if p.rep.flush() != nil {
-			p.end(Aborted, p.whyGone().Error())
-			return false, false
-		}
-		select {
-		case <-p.seat.ready:
-			return true, true
-		case <-tick.C:
-		case <-wait.C:
-			return p.fail(Refused, CodeLooksBusy, p.g.notice("other pushes are being looked into, and this one had no turn within "+shortTime(p.limits.LookWait))), false
-		case <-ctx.Done():
-			p.end(Aborted, p.whyGone().Error())
-			return false, false
-		}
-	}
-}
-
-// apart gives the push's seat to others while f waits for the forge.
-func (p *push) apart(ctx context.Context, f func() error) error {
-	if p.seat == nil {
-		return f()
-	}
-	p.seat.leave()
-	err := f()
-	p.seat = p.g.inspections().queue(p.caller.Session, p.limits.Looks, p.limits.LooksRun)
-	select {
-	case <-p.seat.ready:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

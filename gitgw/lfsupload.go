@@ -30,7 +30,7 @@ func (l *lfsRequest) upload(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength >= 0 && r.ContentLength != h.size && r.Header.Get("Content-Encoding") == "" {
 		return &lfsError{http.StatusUnprocessableEntity, CodeLFSContent, l.g.notice(fmt.Sprintf("Git LFS: %s has %d bytes, and %d come", h.oid, h.size, r.ContentLength))}
 	}
-	total, cancel := context.WithTimeout(r.Context(), l.limits.Total)
+	total, cancel := l.limits.within(r.Context())
 	defer cancel()
 	ctx, dog, rest := newWatchdog(total, l.limits.Upstream)
 	defer rest()
@@ -42,6 +42,9 @@ func (l *lfsRequest) upload(w http.ResponseWriter, r *http.Request) error {
 			_ = resp.Body.Close()
 		}
 		return &lfsError{http.StatusUnprocessableEntity, CodeLFSContent, l.g.notice("Git LFS: " + bad.Error())}
+	}
+	if errors.Is(err, errTooLong) {
+		return &lfsError{http.StatusRequestTimeout, CodeTooLong, l.g.notice("Git LFS: " + l.limits.tookLong("the upload"))}
 	}
 	if err != nil {
 		return err

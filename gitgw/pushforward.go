@@ -3,6 +3,7 @@ package gitgw
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -44,7 +45,7 @@ func (p *push) forward(clientCtx context.Context) bool {
 	// From here on the push outlives its client: once the forge has the last
 	// byte, the refs move whether or not anybody waits, and the audit wants to
 	// know. A client that dies earlier is noticed where its pack is read.
-	total, cancel := context.WithTimeout(context.WithoutCancel(clientCtx), p.limits.Total)
+	total, cancel := p.limits.within(context.WithoutCancel(clientCtx))
 	defer cancel()
 	ctx, dog, rest := newWatchdog(total, p.limits.Upstream)
 	defer rest()
@@ -67,14 +68,14 @@ func (p *push) forward(clientCtx context.Context) bool {
 	resp, err := p.up.push(ctx, up, size, token)
 	defer func() { p.record.PackBytes = up.sent.Load() }()
 	if err != nil {
-		return p.failedPush(up, err)
+		return p.failedPush(up, errors.Join(err, context.Cause(total)))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	p.record.UpstreamStatus = resp.StatusCode
 	answer := &answerReader{r: resp.Body, touch: dog.touch}
 	y := newRelay(p.rep, &p.redact, answer, caps.SideBand64k, p.head.Capabilities.ReportStatusV2, p.record.Refs)
 	if err := y.run(); err != nil {
-		return p.brokenReport(y, up, err, answer.cut)
+		return p.brokenReport(y, up, errors.Join(err, context.Cause(total)), answer.cut)
 	}
 	// Reading to the end gives the connection back; a forge that refuses early
 	// leaves a pack in the client that must be read before it hears the end.

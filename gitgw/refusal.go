@@ -28,6 +28,8 @@ const (
 	CodeSpoolFull      Code = "spool_full"
 	CodeSpoolAll       Code = "spool_all"
 	CodeSpoolRun       Code = "spool_run"
+	CodeSpoolLarge     Code = "spool_large"
+	CodeTooLong        Code = "too_long"
 	CodePushes         Code = "pushes"
 	CodeHeadMalformed  Code = "head_malformed"
 	CodePackMalformed  Code = "pack_malformed"
@@ -98,6 +100,8 @@ var cures = map[Code]string{ //nolint:gosec // words, and no credential among th
 	CodeSpoolFull:      "push again in a while, or have whoever keeps the appliance make room in the folder of `spool`",
 	CodeSpoolAll:       "push again when their pushes have ended",
 	CodeSpoolRun:       "push again when this run's other pushes have ended, or push fewer commits at a time",
+	CodeSpoolLarge:     "push less at a time, or keep large files in Git LFS; up to 2 GiB, `total` and `run` of `spool` in the gateway's block can be raised",
+	CodeTooLong:        "push less at a time, or over a faster connection",
 	CodePushes:         "push again when one has ended",
 	CodeHeadMalformed:  "push with a current git, fewer refs at a time and plain names for them",
 	CodePackMalformed:  "push again; if that fails, check the repository with git fsck",
@@ -118,7 +122,7 @@ var cures = map[Code]string{ //nolint:gosec // words, and no credential among th
 	CodeRefs:           again + "; if that fails, have whoever keeps the appliance look at its log",
 	CodeNoRun:          "push from inside a run of postern",
 	CodeRunEnded:       "push from a new run",
-	CodeRoute:          "push to http://git.internal/HOST/OWNER/NAME.git, as the run's git configuration rewrites it",
+	CodeRoute:          "push to the address that `git remote -v` shows for push",
 	CodeForgeForeign:   "add a forge block for it to the gateway, or push to a repository of a forge that has one",
 	CodeFetch:          "fetch from the forge itself, with the run's read token",
 	CodeDumb:           "unset GIT_SMART_HTTP and push again",

@@ -104,7 +104,12 @@ func oidOf(text string) string {
 // lfsCall sends one request and gives its status and its message, or body.
 func (w *world) lfsCall(method, url, body string, length int64) (int, string) {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.t.Context(), method, url, io.NopCloser(strings.NewReader(body)))
+	return w.lfsSend(method, url, strings.NewReader(body), length)
+}
+
+func (w *world) lfsSend(method, url string, body io.Reader, length int64) (int, string) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), method, url, io.NopCloser(body))
 	if err != nil {
 		w.t.Fatal(err)
 	}

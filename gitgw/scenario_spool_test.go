@@ -2,6 +2,7 @@ package gitgw_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -81,6 +82,42 @@ func TestSpoolIsShared(t *testing.T) {
 	w.git("push", "origin", "main:x").want(t, 0, "[new branch]")
 	other.git("push", "origin", "main:x").want(t, 0, "[new branch]")
 	nothingLeft(t, &n)
+}
+
+// A pack that could never have room is told from one that waits for it, and from one that
+// its rule finds too large: what helps is another thing.
+func TestSpoolIsTooSmall(t *testing.T) {
+	t.Parallel()
+	const cure = "remote: Control Center: push less at a time, or keep large files in Git LFS; up to 2 GiB, `total` and `run` of `spool`"
+	for name, limit := range map[string]func(*gitgw.Limits){
+		"of one run": func(l *gitgw.Limits) { l.SpoolRun = 100 << 10 },
+		"of all":     func(l *gitgw.Limits) { l.Spool = 100 << 10 },
+		"of one":     func(l *gitgw.Limits) { l.Kept = 100 << 10 },
+	} {
+		for most, want := range map[int64]string{0: "push is larger than 100 KiB, the most that is looked into", 150e3: "push is larger than 100 KiB, the most", 50e3: "push is larger than 50 kB)"} {
+			t.Run(fmt.Sprintf("%s, %d", name, most), func(t *testing.T) {
+				t.Parallel()
+				var n gitgw.Inspections
+				w := looking(t, &n, nil, func(w *world) { limit(&w.gateway.Limits) },
+					under(func(b *gitgw.RepoRules) { b.Conditions.Secrets, b.Conditions.MaxPack = true, most }, "push **"))
+				w.commitBlob(200 << 10)
+				r, code := w.git("push", "origin", "main:x"), gitgw.CodeSpoolLarge
+				r.want(t, 1, "(Control Center policy: "+want)
+				if most == 50e3 {
+					code = gitgw.CodePackLarge
+					r.want(t, 1, "or have max_pack raised")
+					r.lacks(t, "`spool`")
+				} else {
+					r.want(t, 1, cure)
+					r.lacks(t, "max_pack")
+				}
+				if rec := w.record(); rec.Code != code || rec.Outcome != gitgw.Refused {
+					t.Errorf("record: %+v", rec)
+				}
+				nothingLeft(t, &n)
+			})
+		}
+	}
 }
 
 // Nothing is left behind by a push that is refused, that is cut off by its client or its

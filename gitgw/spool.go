@@ -17,6 +17,7 @@ import (
 type keptPack struct {
 	file   *os.File
 	size   int64
+	most   int64 // that it may have
 	run    string
 	limits Limits
 	n      *Inspections
@@ -43,6 +44,10 @@ var spoolWords = map[Code]string{
 func (k *keptPack) Write(b []byte) (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	// First what no other push could make room for.
+	if k.size+int64(len(b)) > k.most {
+		return 0, packSizeError{k.most}
+	}
 	if need := k.size + int64(len(b)) - k.taken; need > 0 {
 		step := max(need, min(spoolStep, k.limits.SpoolRun-k.taken))
 		if code := k.n.grow(k.run, step, k.limits.Spool, k.limits.SpoolRun); code != "" {
@@ -135,7 +140,9 @@ func (p *push) spool(ctx context.Context) (sound, ok bool) {
 		p.g.log().Error("no file for a push", p.attrs(err)...)
 		return p.fail(Refused, CodeSpoolMissing, p.g.policy("push cannot be judged: no file to keep it in")), false
 	}
-	p.kept = &keptPack{file: file, run: p.caller.Session, limits: p.limits, n: p.g.inspections()}
+	// What could never have room is too large, and not to be pushed again later.
+	most := least(p.packLimit(), min(p.limits.Kept, p.limits.SpoolRun, p.limits.Spool))
+	p.kept = &keptPack{file: file, most: most, run: p.caller.Session, limits: p.limits, n: p.g.inspections()}
 	var lost error // the client's side of the copy
 	from := readerFunc(func(b []byte) (int, error) {
 		// A client that sends a byte a minute does not stall, and holds its room.
@@ -148,25 +155,24 @@ func (p *push) spool(ctx context.Context) (sound, ok bool) {
 		}
 		return n, err
 	})
-	// What could never have room is too large, and not to be pushed again later.
-	most := min(p.limits.Kept, p.limits.SpoolRun, p.limits.Spool)
-	_, err = copyPack(p.kept, from, least(p.packLimit(), most))
+	_, err = io.Copy(p.kept, from)
 	var large packSizeError
 	var full *spoolError
 	switch {
 	case err == nil:
 		return true, true
+	case errors.As(err, &large) && large.most != p.packLimit():
+		return p.fail(Refused, CodeSpoolLarge, p.g.policy(large.Error()+", the most that is looked into")), false
 	case errors.As(err, &large):
 		return p.fail(Refused, CodePackLarge, p.g.policy(large.Error())), false
 	case errors.As(err, &full):
 		p.g.log().Warn("push not kept", p.attrs(err)...)
 		return p.fail(Refused, full.code, p.g.policy("push cannot be judged: "+full.Error())), false
-	case p.body.err() != nil || ctx.Err() != nil:
-		if err = p.body.err(); err == nil {
-			err = p.whyGone()
-		}
-		p.end(Aborted, err.Error())
+	case p.body.err() != nil:
+		p.end(Aborted, p.body.err().Error())
 		return false, false
+	case ctx.Err() != nil:
+		return p.giveUp(&stopped{p.whyOver(ctx)}), false
 	case lost != nil:
 		return p.fail(Malformed, CodePackMalformed, p.g.notice("malformed push: "+lost.Error())), false
 	}
@@ -176,25 +182,6 @@ func (p *push) spool(ctx context.Context) (sound, ok bool) {
 
 // packLimit is the most bytes of this push's pack, 0 for no limit.
 func (p *push) packLimit() int64 { return p.asked.conditions.MaxPack }
-
-// copyPack copies until the end, or until there is more than most bytes.
-func copyPack(to io.Writer, from io.Reader, most int64) (int64, error) {
-	if most <= 0 {
-		n, err := io.Copy(to, from)
-		if err != nil {
-			return n, fmt.Errorf("keep the pack: %w", err)
-		}
-		return n, nil
-	}
-	n, err := io.Copy(to, io.LimitReader(from, most+1))
-	switch {
-	case err != nil:
-		return n, fmt.Errorf("keep the pack: %w", err)
-	case n > most:
-		return n, packSizeError{most}
-	}
-	return n, nil
-}
 
 // limited reads a pack that is streamed, and fails where it exceeds its limit: the
 // upload then breaks off, and the forge changes nothing.
