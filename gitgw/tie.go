@@ -70,19 +70,33 @@ func meet(a, b RepoPattern, others []RepoPattern) string {
 			return s.text + "…"
 		}
 		for _, c := range letters {
-			next := make(spots, len(globs))
+			if c == '/' && !endsWell(s.text) {
+				continue
+			}
+			next, text := make(spots, len(globs)), s.text+string(c)
 			for i, g := range globs {
 				next[i] = advance(g, s.at[i], c)
 			}
 			// Nothing more comes of it when either is at its end.
-			if len(next[0]) == 0 || len(next[1]) == 0 || seen[next.key()] {
+			// Two texts that came as far are the same but for whether they are names.
+			key := fmt.Sprint(next.key(), endsWell(text))
+			if len(next[0]) == 0 || len(next[1]) == 0 || seen[key] {
 				continue
 			}
-			seen[next.key()] = true
-			queue = append(queue, step{next, s.text + string(c)})
+			seen[key] = true
+			queue = append(queue, step{next, text})
 		}
 	}
 	return ""
+}
+
+// endsWell reports whether the last segment of a text is a name as it stands.
+func endsWell(text string) bool {
+	what, last := "owner", text
+	if _, name, inName := strings.Cut(text, "/"); inName {
+		what, last = "name", name
+	}
+	return checkSegment(what, last, false) == nil
 }
 
 // isRepo reports whether a forge could have a repository of that name.

@@ -43,6 +43,9 @@ func TestTie(t *testing.T) {
 		{"acme/app-* acme/app-we*", ""},
 		{"acme/app-* acme/app_*", ""},
 		{"acme/a* acme/*a acme/a", "acme/aa"},
+		// What ends where a name is empty goes on behind it.
+		{"*/*a */a* a/*", "x/a"},
+		{"a*/* *b/*", "ab/a"},
 		// What both match, a third matches better.
 		{"a*/app *b/app ab/app", "aab/app"},
 		{"a*/app *b/app a*b/app", ""},
