@@ -25,6 +25,9 @@ var (
 	errStopped  = errors.New("upload stopped")
 )
 
+// longAgo is a deadline that ends every read.
+var longAgo = time.Unix(1, 0)
+
 // clientBody is a request's body, read with a stall limit, inflated where the
 // client compressed it, and drained at the end. Its reads are serialised, since
 // the transport that uploads may still be reading when the push is over.
@@ -80,7 +83,9 @@ func (w wireReader) Read(p []byte) (int, error) {
 	}
 	_ = w.b.deadline(limit)
 	if w.b.aborted.Load() {
-		// Asked after the limit was set, which may have undone abort's.
+		// Asked after the limit was set, which may have undone abort's. The server
+		// reads what is left of a body before it closes the connection.
+		_ = w.b.deadline(longAgo)
 		w.b.failed = errRunEnded
 		return 0, errRunEnded
 	}
@@ -147,7 +152,7 @@ func (b *clientBody) stop() {
 // its client is owed no answer.
 func (b *clientBody) abort() {
 	b.aborted.Store(true)
-	_ = b.deadline(time.Unix(1, 0))
+	_ = b.deadline(longAgo)
 }
 
 // hurry leaves the client so much time for the rest of its body, however fast it sends.
