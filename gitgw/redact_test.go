@@ -108,7 +108,7 @@ func TestPushRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{`"durationSeconds":1.5`, `"repository":"github.com/acme/app"`, `"verdict":"push"`, `"action":"create"`, `"result":"ok"`, `"outcome":"accepted"`} {
+	for _, part := range []string{`"durationSeconds":1.5`, `"repository":"github.com/acme/app"`, `"verdict":"allow"`, `"action":"create"`, `"result":"ok"`, `"outcome":"accepted"`} {
 		if !strings.Contains(string(out), part) {
 			t.Errorf("%s lacks %s", out, part)
 		}

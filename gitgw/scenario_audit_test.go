@@ -67,19 +67,19 @@ func TestAudit(t *testing.T) {
 		fields                     []string // beside outcome, refs and clientAgent
 		verdict, rule, result      string
 	}{
-		{"accepted", "a1", "accepted", "", nil, 0, sent, "push", "push **", "ok"},
+		{"accepted", "a1", "accepted", "", nil, 0, sent, "allow", "push **", "ok"},
 		{"approved", "rel-1", "accepted", "", nil, 0, append(asked, sent...), "ask", "ask rel-*", "ok"},
 		{"refused by a rule", "main", "refused", "push to main is denied (Caddyfile:4)", nil, 1, nil, "deny", "deny main", ""},
 		{"refused by an approver", "rel-2", "refused", "approval was refused by bo: not now", func() { w.gateway.Approver = no }, 1, asked, "ask", "ask rel-*", ""},
 		{"nobody to ask", "rel-3", "refused", "no approver is connected", func() { w.gateway.Approver = nil }, 1, nil, "ask", "ask rel-*", ""},
-		{"no token", "a2", "failed", "no token source is configured", func() { w.gateway.Minter = nil }, 1, []string{"objects"}, "push", "push **", ""},
+		{"no token", "a2", "failed", "no token source is configured", func() { w.gateway.Minter = nil }, 1, []string{"objects"}, "allow", "push **", ""},
 		{"forge fails", "a3", "failed", "503", func() {
 			w.gateway.Minter = minter
 			w.hub.SetFaults(fakegithub.Faults{Push: http.StatusServiceUnavailable})
-		}, 1, []string{"objects", "tokenId", "revoked", "upstreamStatus"}, "push", "push **", ""},
-		{"forge refuses", "a4", "failed", "unpack", func() { w.hub.SetFaults(fakegithub.Faults{MaxPack: 1}) }, 1, sent, "push", "push **", "ng"},
-		{"forge breaks off", "a5", "unknown", "broke off", func() { w.hub.SetFaults(fakegithub.Faults{AbortReport: true}) }, 1, sent, "push", "push **", ""},
-		{"not revoked", "a6", "accepted", "", func() { w.hub.SetFaults(fakegithub.Faults{Revoke: http.StatusInternalServerError}) }, 0, []string{"packBytes", "objects", "tokenId", "upstreamStatus"}, "push", "push **", "ok"},
+		}, 1, []string{"objects", "tokenId", "revoked", "upstreamStatus"}, "allow", "push **", ""},
+		{"forge refuses", "a4", "failed", "unpack", func() { w.hub.SetFaults(fakegithub.Faults{MaxPack: 1}) }, 1, sent, "allow", "push **", "ng"},
+		{"forge breaks off", "a5", "unknown", "broke off", func() { w.hub.SetFaults(fakegithub.Faults{AbortReport: true}) }, 1, sent, "allow", "push **", ""},
+		{"not revoked", "a6", "accepted", "", func() { w.hub.SetFaults(fakegithub.Faults{Revoke: http.StatusInternalServerError}) }, 0, []string{"packBytes", "objects", "tokenId", "upstreamStatus"}, "allow", "push **", "ok"},
 	} {
 		if c.begin != nil {
 			w.change(c.begin)

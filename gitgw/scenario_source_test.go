@@ -237,7 +237,7 @@ func TestJudge(t *testing.T) {
 	if got := ask("a..b"); got != "deny/" {
 		t.Errorf("a name that git would not take: %q", got)
 	}
-	if got := ask("main"); got != "push/push" {
+	if got := ask("main"); got != "allow/allow" {
 		t.Errorf("no rules but the source's: %q", got)
 	}
 }
