@@ -1,10 +1,13 @@
 package gitgw_test
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,6 +30,13 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		// Most of a scenario's time is waiting: for git, and for what has to take its time.
+		_ = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0)))
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if stock.dir != "" {

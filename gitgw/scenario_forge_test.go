@@ -162,7 +162,11 @@ func TestJ01(t *testing.T) {
 // appOf makes a minter for a second forge whose app covers nothing of acme.
 func (w *world) appOf(repo string) gitgw.Minter {
 	w.t.Helper()
-	hub, err := fakegithub.New(fakegithub.Options{})
+	appKey, err := forgeKey()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	hub, err := fakegithub.New(fakegithub.Options{Key: appKey})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -196,7 +200,7 @@ func TestJ05(t *testing.T) {
 
 func TestJ06(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, allowAll)
+	w := newWorld(t, allowAll, func(w *world) { w.gateway.Limits.Revoke = time.Second })
 	w.hub.SetFaults(fakegithub.Faults{Revoke: 401})
 	w.git("push", "origin", "main:feat").want(t, 0, " * [new branch]")
 	// What cannot be revoked for another reason is logged, and no concern of git's.

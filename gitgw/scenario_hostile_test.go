@@ -1,6 +1,7 @@
 package gitgw_test
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"fmt"
@@ -143,6 +144,8 @@ func TestG10(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pr, pw := io.Pipe()
 			go func() {
+				// In large pieces: each has to change hands.
+				out := bufio.NewWriterSize(pw, 64<<10)
 				for i := range c.n {
 					line := "shallow " + id + "\n"
 					if ref := c.line(i); ref != "" {
@@ -151,11 +154,12 @@ func TestG10(t *testing.T) {
 					if i == 0 && c.line(0) != "" {
 						line += "\x00" + rawCaps
 					}
-					if _, err := io.WriteString(pw, pkt(line)); err != nil {
+					if _, err := out.WriteString(pkt(line)); err != nil {
 						return
 					}
 				}
-				_, _ = io.WriteString(pw, "0000")
+				_, _ = out.WriteString("0000")
+				_ = out.Flush()
 				_ = pw.Close()
 			}()
 			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"github.com/acme/app.git/git-receive-pack", pr)
@@ -178,7 +182,7 @@ func TestGzipBomb(t *testing.T) {
 	w := newWorld(t, allowAll)
 	bomb := func(plain string) string {
 		var body bytes.Buffer
-		zw := gzip.NewWriter(&body)
+		zw, _ := gzip.NewWriterLevel(&body, gzip.BestSpeed)
 		_, _ = io.WriteString(zw, plain)
 		_ = zw.Close()
 		return body.String()

@@ -3,6 +3,8 @@ package gitgw_test
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -69,22 +71,33 @@ func TestB05(t *testing.T) {
 
 func (w *world) branches(n int, under string) {
 	w.t.Helper()
-	var in bytes.Buffer
-	id := w.head("main")
-	for i := range n {
-		fmt.Fprintf(&in, "create refs/heads/%s/branch-with-a-rather-long-name-%d %s\n", under, i, id)
+	id, file := w.head("main"), filepath.Join(w.clone, ".git", "packed-refs")
+	packed, err := os.ReadFile(file)
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	w.mustGitInput(w.clone, in.Bytes(), "update-ref", "--stdin")
+	// In one file: git would make two for each of them.
+	out := bytes.NewBuffer(bytes.Replace(packed, []byte(" sorted"), nil, 1))
+	for i := range n {
+		fmt.Fprintf(out, "%s refs/heads/%s/branch-with-a-rather-long-name-%d\n", id, under, i)
+	}
+	if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func TestB07(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, rules("push **", "deny many/** # no many"))
-	w.branches(3000, "many")
+	many := 3000
+	if os.Getenv(chopEnv) != "" {
+		many = 300 // in eight bytes a time they say the same
+	}
+	w.branches(many, "many")
 	r := w.git("push", "origin", "refs/heads/many/*")
 	r.want(t, 1, "(Control Center policy: no many)")
-	if n := strings.Count(r.out, " ! [remote rejected]"); n != 3000 {
-		t.Errorf("%d refusals, want 3000", n)
+	if n := strings.Count(r.out, " ! [remote rejected]"); n != many {
+		t.Errorf("%d refusals, want %d", n, many)
 	}
 	w.untouched()
 }

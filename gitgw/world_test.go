@@ -352,13 +352,6 @@ func (w *world) mustGit(dir string, args ...string) string {
 	return strings.TrimSpace(r.out)
 }
 
-func (w *world) mustGitInput(dir string, input []byte, args ...string) {
-	w.t.Helper()
-	if r := w.run(dir, nil, input, args...); r.code != 0 {
-		w.t.Fatalf("git %s: exit %d\n%s", strings.Join(args, " "), r.code, r.out)
-	}
-}
-
 func (w *world) commit(dir, file, content string) {
 	w.t.Helper()
 	path := filepath.Join(dir, file)
