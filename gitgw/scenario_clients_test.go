@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	git "github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/config"
@@ -36,6 +37,15 @@ func TestL01(t *testing.T) {
 		t.Errorf("allowed push: %v", err)
 	}
 	w.wantRef("refs/heads/feat", w.head("main"))
+	// It leaves with the report, and does not wait for the answer's end.
+	recorded := func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.records) == 2
+	}
+	for deadline := time.Now().Add(20 * time.Second); !recorded() && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 const dulwich = `
