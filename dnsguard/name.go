@@ -42,7 +42,7 @@ func readName(presentation string) (subject, error) {
 		return subject{}, err
 	}
 	s := subject{name: host.Name(), host: host}
-	s.kind, s.why = classify(s.name)
+	s.kind, s.why = classify(host)
 	return s, nil
 }
 
@@ -72,11 +72,12 @@ var special = map[string]string{
 	"test":        "RFC 6761 §6.2",
 }
 
-// classify sorts a canonical host name.
-func classify(name string) (kind, string) {
+// classify sorts a name.
+func classify(host policy.Host) (kind, string) {
+	name := host.Name()
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	switch {
-	case last == "localhost":
+	case host.ThisMachine():
 		return kindLocalhost, "localhost is answered here"
 	case strings.HasSuffix(name, ".in-addr.arpa"), strings.HasSuffix(name, ".ip6.arpa"):
 		return kindReverse, "reverse names are answered here"

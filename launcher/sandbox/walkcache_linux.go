@@ -230,10 +230,10 @@ func (s *scanner) unchanged(at *place, r *cacheRec) bool {
 // is reports whether a directory is the one that was noted, and unchanged. name ends with
 // a zero byte.
 //
-// Go's scheduler is told of the system call, though that takes part of the microsecond
-// that it saves: what is not in memory is read from a disk, and where something was
-// mounted since, a server may be asked that does not answer. A raw call would keep one of
-// the program's processors for that long, and everybody who waits for it.
+// Go's scheduler is told of the system call, which makes it a quarter dearer: what is not
+// in memory is read from a disk, and where something was mounted since, a server may be
+// asked that does not answer. A raw call would keep one of the program's processors for
+// that long, and everybody who waits for it.
 func (r *cacheRec) is(fd int, name *byte, flags int) bool {
 	const mask = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_CTIME
 	var st unix.Statx_t
