@@ -114,7 +114,7 @@ func seatbeltPolicy(f *Facts, r macRun, h macHost) (*seatbelt.Policy, error) {
 	out := &seatbelt.Policy{
 		Writable: slices.Clone(scratch), Devices: devices,
 		Protected: slices.Clone(p.Protected), Hidden: slices.Clone(p.Hidden),
-		Secrets: texts(nameguard.Secrets()), Names: texts(nameguard.Mandatory()), NamesFree: nameguard.Packages(), Free: p.NameFree,
+		Secrets: texts(nameguard.Secrets()), Names: texts(nameguard.Mandatory()), NamesFree: f.packages(), Free: p.NameFree,
 		ExecGrants: p.Mac.ExecGrants, Tools: []string{r.Exe},
 		Network: true, Ports: r.Ports, Serve: r.Serve, DNS: dns, GuardPort: r.Guard, Open: p.Mac.Open, Tag: r.Tag, Resolve: h.Resolve,
 	}

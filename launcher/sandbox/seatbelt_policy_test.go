@@ -264,6 +264,22 @@ func TestSeatbeltSettings(t *testing.T) {
 			{"write", "/Users/me/tree/secret.txt", true},
 		})
 	})
+	t.Run("a folder among packages", func(t *testing.T) {
+		host, w := aMac()
+		f := macFacts(nil)
+		f.Roots = append(f.Roots, Root{Path: "/Users/me/tree/node_modules/mine", Writable: true, Dir: true})
+		policy, err := seatbeltPolicy(f, aMacRun(), host)
+		must(t, err)
+		text, err := policy.Profile()
+		must(t, err)
+		p, err := sbpl.Load(text, nil)
+		must(t, err)
+		for _, how := range sbpl.Readings() {
+			if w.Write(p, how, "/Users/me/tree/node_modules/mine/.git/hooks/pre-commit") {
+				t.Errorf("nothing is forbidden in the folder, read %s", how)
+			}
+		}
+	})
 	t.Run("free directories", func(t *testing.T) {
 		decideAll(t, macProfile(t, func(p *Profile) { p.NameFree = []string{"/Users/me/tree/build"} }), []macDecision{
 			{"write", "/Users/me/tree/build/.env", true},
