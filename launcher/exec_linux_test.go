@@ -195,22 +195,40 @@ func TestExecWhatMayBeWritten(t *testing.T) {
 	}
 }
 
+// SPEC decision 5: the names are kept, and each refusal is one event that names the rule.
+func TestExecKeepsGlobs(t *testing.T) {
+	w := newWorld(t)
+	a := newAppliance(t, w.runs)
+	for _, flags := range [][]string{nil, {"--backend", "native"}, {"--default-backend", "microvm"}} {
+		h := w.sh(fields{"protectedPaths": []string{"**/.env", "**/*.pem"}}, "mkdir -p sub/dir; echo x > sub/dir/.env || echo no; echo y > f; mv f a.pem || echo no; cat f", flags...)
+		if got := h.said(spec.Stdout); got != "no\nno\ny\n" || h.last(t).Handle.Backend != "native" {
+			t.Errorf("%v: %q, %+v, %s", flags, got, h.last(t).Handle, h.said(spec.Stderr))
+		}
+		var told []string
+		for _, e := range h.of(spec.Violated) {
+			told = append(told, e.Action+" "+e.Target+" "+e.Rule+" "+e.Comm)
+		}
+		if want := "file-write-create " + w.tree + "/sub/dir/.env **/.env sh\nfile-write-create " + w.tree + "/a.pem **/*.pem mv"; strings.Join(told, "\n") != want {
+			t.Errorf("%v: told\n%s, want\n%s", flags, strings.Join(told, "\n"), want)
+		}
+	}
+	if n := len(a.seen()); n != 3 {
+		t.Errorf("%d sessions", n)
+	}
+}
+
 // SPEC 26, 27: nothing is started, and nothing weaker is taken instead.
 func TestExecRefusesGlobs(t *testing.T) {
 	w := newWorld(t)
 	a := newAppliance(t, w.runs)
 	for name, flags := range map[string][]string{
-		"by default":           nil,
-		"native":               {"--backend", "native"},
 		"without a sandbox":    {},
 		"microvm is preferred": {"--default-backend", "microvm"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			env := w.env
 			defer func() { w.env = env }()
-			if name == "without a sandbox" {
-				w.env = append(slices.Clone(env), fakeDir+"="+t.TempDir())
-			}
+			w.env = append(slices.Clone(env), fakeDir+"="+t.TempDir())
 			h := w.sh(fields{"protectedPaths": []string{w.home, "**/.env", "**/*.pem"}}, "touch ran", flags...)
 			exit := h.last(t)
 			if h.code != exitRefused || exit.Handle.State != spec.Failed || exit.Handle.Backend != "none" {

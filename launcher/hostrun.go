@@ -138,6 +138,10 @@ func (h *hostRun) dispatch(c choice) (sandbox.Status, error) {
 	if c.Strict || !mayStepDown(err) {
 		return status, err
 	}
+	if globs := h.Profile.NameGlobs; len(globs) > 0 {
+		// Without a sandbox they would not be kept (SPEC 26, 27).
+		return status, &sandbox.Refusal{Reason: sandbox.ReasonNameGlobs, Detail: "the run needs files to be unwritable by name: " + sandbox.Texts(globs) + ", and there is no sandbox", Err: err}
+	}
 	ctx, cancel := h.signals.context()
 	defer cancel()
 	probe := sandbox.Check(ctx, starting, nil)

@@ -3,6 +3,7 @@ package main
 import (
 	"runtime"
 
+	"postern/launcher/nameguard"
 	"postern/launcher/sandbox"
 	"postern/launcher/violation"
 )
@@ -41,14 +42,20 @@ func (o *onlooker) close(say *talker) {
 }
 
 // lookFor has the violations of one run given to sink: on macOS those that the system's
-// log tells (SPEC 91), elsewhere what the command says of them (SPEC 95), for which
-// observe is to see it. It is for what a sandbox wraps and nothing else (SPEC 97): there
+// log tells (SPEC 91), elsewhere those of rules about names, and of the rest what the
+// command says of them (SPEC 95), for which observe is to see it. It is for what a sandbox wraps and nothing else (SPEC 97): there
 // nobody else denies in our name.
 func lookFor(o *sandbox.Options, sink *violation.Sink) (observe func([]byte), end func()) {
 	if runtime.GOOS == "darwin" {
 		// A tag of this run and no other, whatever its id (SPEC 96).
 		o.Tag = "postern-" + newID()
 		return nil, violation.StartTap(violation.LogExe, o.Tag, sink).Close
+	}
+	o.Violated = sandbox.Violated{
+		Notice: func(v nameguard.Violation) { sink.Cover(v.Target) },
+		Report: func(v nameguard.Violation) {
+			sink.Add(violation.Named(v))
+		},
 	}
 	scanner := violation.NewScanner(sink)
 	return scanner.Observe, scanner.Close

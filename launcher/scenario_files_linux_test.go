@@ -144,7 +144,16 @@ E' || echo "$sh fails"; done | sort -u; echo "${TMPPREFIX:-/tmp/zsh}" | grep -c 
 			name: "hide_patterns_in_review", prep: func(s *stage) { s.write("tree/a/b/k.PEM", "key", 0o644); s.write("tree/[x]{y}.txt", "plain\n", 0o644) },
 			flags: []string{"--mode", "review", "--hide", "**/*.pem", "--hide", "$TREE/[x]{y}.txt"}, script: "cat a/b/k.PEM || cat '[x]{y}.txt' || echo hidden", want: "hidden\n",
 		},
-		{name: "26_protect_pattern_is_refused", flags: []string{"--protect", "**/*.key", "--protect", ".env*"}, script: "touch started", code: exitRefused, says: "**/*.key .env*; ", check: func(s *stage, got result) {
+		{
+			name: "26_protect_pattern", flags: []string{"--protect", "**/*.key", "--protect", ".env*"}, script: "mkdir sub; echo x > sub/a.KEY || echo no; echo x > .envrc || echo no; touch .env || echo no; git init -q n && git -C n status -sb | head -1 && ls n/.git/hooks || echo none",
+			want: "no\nno\nno\n## No commits yet on master\nnone\n", says: "violation: file-write-create $TREE/sub/a.KEY: the name is refused by **/*.key (--protect), tried by sh; ",
+			check: func(s *stage, got result) {
+				if s.has("tree/sub/a.KEY") || s.has("tree/.envrc") || strings.Count(got.stderr, "violation") != 3 {
+					s.tb.Errorf("%s", got.stderr)
+				}
+			},
+		},
+		{name: "26_protect_pattern_is_refused", flags: []string{"--protect", "**/*.key", "--protect", ".env*", "--nested-sandbox"}, script: "touch started", code: exitRefused, says: "**/*.key .env*, ", check: func(s *stage, got result) {
 			if s.has("tree/started") || !strings.Contains(got.stderr, "[name_globs]") {
 				s.tb.Errorf("started: %s", got.stderr)
 			}

@@ -30,8 +30,9 @@ type Options struct {
 	Canary Canary
 
 	// Report, if not nil, is called for each call that a rule refused, by one goroutine at
-	// a time.
-	Report func(Violation)
+	// a time. Notice is called for each of them before it has failed, from any thread, and
+	// must not block.
+	Report, Notice func(Violation)
 
 	// Fault is called, at most once, when a fault of ours made a call fail.
 	Fault func(error)

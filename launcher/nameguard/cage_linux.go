@@ -40,16 +40,8 @@ var archTokens = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": uni
 // The first canary is tried on the way: there are systems that say yes to Landlock and do
 // nothing.
 func (c *Cage) Close() (_ *Caged, err error) {
-	arch := archTokens[runtime.GOARCH]
-	if arch == 0 {
-		return nil, &MissingError{Part: "filter for " + runtime.GOARCH + " that we know"}
-	}
-	var has sizes
-	if _, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_NOTIF_SIZES, 0, uintptr(unsafe.Pointer(&has))); e != 0 { //nolint:gosec // what the system call takes
-		return nil, &MissingError{Part: "notifications of seccomp", Err: e}
-	}
-	if has != ourSizes {
-		return nil, &MissingError{Part: fmt.Sprintf("notifications of seccomp in the form that we know (%v, not %v)", has, ourSizes)}
+	if err := Probe(); err != nil {
+		return nil, err
 	}
 	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -67,14 +59,11 @@ func (c *Cage) Close() (_ *Caged, err error) {
 	if err := caged.try("Landlock"); err != nil {
 		return nil, err
 	}
-	prog := filterProgram(arch, native, c.TrapRemove)
-	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]} //nolint:gosec // some two hundred
-	// Without the second flag a signal interrupts a call that was done already, and the
-	// caller does it twice. Which kernels have it only trying tells.
-	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-	fd, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog))) //nolint:gosec // what the system call takes
+	prog := filterProgram(archTokens[runtime.GOARCH], native, c.TrapRemove)
+	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}                                                         //nolint:gosec // some two hundred
+	fd, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, filterFlags, uintptr(unsafe.Pointer(&fprog))) //nolint:gosec // what the system call takes
 	if e != 0 {
-		return nil, &MissingError{Part: "seccomp filter whose calls wait unless they are killed (SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)", Err: e}
+		return nil, &MissingError{Part: waitKillable, Err: e}
 	}
 	caged.Listener = int(fd)
 	return caged, nil

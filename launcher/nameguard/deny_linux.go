@@ -12,7 +12,7 @@ func (w *worker) deny(s *slot, rule *Rule, action string) verdict {
 		w.b.canarySeen.Store(true)
 		return fail(unix.EACCES)
 	}
-	if w.b.o.Report == nil || len(w.b.told) == cap(w.b.told) {
+	if w.b.o.Report == nil && w.b.o.Notice == nil || len(w.b.told) == cap(w.b.told) {
 		w.b.untold.Add(1)
 		return fail(unix.EACCES)
 	}
@@ -21,6 +21,12 @@ func (w *worker) deny(s *slot, rule *Rule, action string) verdict {
 		v.Target = string(s.place())
 	}
 	v.Target += "/" + string(s.last())
+	if w.b.o.Notice != nil {
+		w.b.o.Notice(v)
+	}
+	if w.b.o.Report == nil {
+		return fail(unix.EACCES)
+	}
 	select {
 	case w.b.told <- v:
 	default:

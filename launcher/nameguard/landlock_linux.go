@@ -54,10 +54,6 @@ func landlockVersion() (int, error) {
 // restrict takes the rights away from the calling thread, and from all that it will ever
 // start, but in the free folders.
 func restrict(freeDirs []string, trapRemove bool) error {
-	version, err := landlockVersion()
-	if version < minLandlock {
-		return &MissingError{Part: fmt.Sprintf("Landlock of version %d (it has %d)", minLandlock, version), Err: err}
-	}
 	handled := uint64(withheld)
 	if !trapRemove {
 		handled &^= removing

@@ -60,6 +60,9 @@ type Facts struct {
 	// walked are the notes of the walks through the roots.
 	walked map[string]*walkCache
 
+	// guard has names guarded; nil: none are.
+	guard *nameGuard
+
 	// aliased are denials of files that have further names (hard links).
 	aliased []Denial
 

@@ -46,6 +46,9 @@ func Gather(p *Profile) (*Facts, error) {
 	if err := f.addDenials(p); err != nil {
 		return nil, err
 	}
+	if err := f.addGuard(p); err != nil {
+		return nil, err
+	}
 	hidden := func(d Denial) bool { return d.Kind == Hide && contains(d.Path, f.Dir) }
 	if slices.ContainsFunc(f.Denials, hidden) {
 		return nil, &Refusal{Reason: ReasonDir, Detail: "the run cannot start in " + f.Dir + ": it is to be hidden from it"}

@@ -263,7 +263,8 @@ func TestRefusedProfiles(t *testing.T) {
 		want Reason
 		says string
 	}{
-		{"name globs (SPEC 26)", Profile{Binds: []Bind{{Path: base}}, NameGlobs: rulesOf("**/.env", "**/*.pem")}, ReasonNameGlobs, "**/.env **/*.pem"},
+		{"name globs beside another sandbox (SPEC 26)", Profile{Binds: []Bind{{Path: base}}, NameGlobs: rulesOf("**/.env", "**/*.pem"), NestedSandbox: true}, ReasonNameGlobs, "**/.env **/*.pem"},
+		{"a name glob that says nothing", Profile{Binds: []Bind{{Path: base}}, NameGlobs: rulesOf("**/")}, ReasonGlob, "**/"},
 		{"a folder that is not there", Profile{Binds: []Bind{{Path: base + "/none"}}}, ReasonBindGone, "/none"},
 		{"a directory outside", Profile{Binds: []Bind{{Path: base + "/w"}}, Dir: base + "/v"}, ReasonDir, "--bind"},
 		{"a directory that is a file", Profile{Binds: []Bind{{Path: base + "/w"}}, Dir: base + "/w/f"}, ReasonDir, "not a folder"},

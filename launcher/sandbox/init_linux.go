@@ -197,7 +197,16 @@ func (in *initial) start(m *message) *message {
 			return &message{Type: msgFailed, Code: ExitRefused, Reason: ReasonTerminal, Detail: err.Error()}
 		}
 	}
-	pid, err := spawn(argv, env, in.tty.standard(m.TTY), in.tty.process())
+	run := func() (int, error) { return spawn(argv, env, in.tty.standard(m.TTY), in.tty.process()) }
+	var pid int
+	if m.Guard == nil {
+		pid, err = run()
+	} else {
+		var failed *message
+		if pid, failed, err = in.caged(m.Guard, run); failed != nil {
+			return failed
+		}
+	}
 	if err != nil {
 		code := exitNotExecutable
 		if errors.Is(err, unix.ENOENT) {

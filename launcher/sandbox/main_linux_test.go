@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"postern/launcher/nameguard"
 )
 
 // The test binary plays three parts: the tests, PID 1 of the sandboxes they start,
@@ -91,6 +93,21 @@ func sandboxed(tb testing.TB, p *Profile, argv ...string) outcome {
 
 func trySandboxed(tb testing.TB, p *Profile, argv ...string) (outcome, error) {
 	tb.Helper()
+	return tryWith(tb, p, Options{}, argv...)
+}
+
+// violating runs a command, and has what was refused for a name told.
+func violating(tb testing.TB, p *Profile, told func(nameguard.Violation), argv ...string) outcome {
+	tb.Helper()
+	out, err := tryWith(tb, p, Options{Violated: Violated{Report: told}}, argv...)
+	if err != nil {
+		tb.Fatalf("run %q: %v\nstderr: %s", argv, err, out.stderr)
+	}
+	return out
+}
+
+func tryWith(tb testing.TB, p *Profile, o Options, argv ...string) (outcome, error) {
+	tb.Helper()
 	needBwrap(tb)
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
@@ -99,7 +116,8 @@ func trySandboxed(tb testing.TB, p *Profile, argv ...string) (outcome, error) {
 		return outcome{}, err
 	}
 	stdout, stderr := capture(tb), capture(tb)
-	proc, err := Start(ctx, facts, Options{Stdin: devNull(tb), Stdout: stdout, Stderr: stderr, Timeout: 30 * time.Second})
+	o.Stdin, o.Stdout, o.Stderr, o.Timeout = devNull(tb), stdout, stderr, 30*time.Second
+	proc, err := Start(ctx, facts, o)
 	if err != nil {
 		return outcome{}, err
 	}

@@ -61,6 +61,10 @@ func (f *Facts) place() (_ *placed, err error) {
 			p.dirs = append(p.dirs, file)
 		}
 	}
+	if f.guard != nil {
+		// What is not there any more is guarded by its name, and nothing is made for it.
+		f.Denials = slices.DeleteFunc(f.Denials, func(d Denial) bool { return d.Git != "" && !exists(d.Path) && d.ID != FileID{} })
+	}
 	for i := range f.Denials {
 		d := &f.Denials[i]
 		if d.Git == "" {

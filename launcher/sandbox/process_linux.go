@@ -41,15 +41,26 @@ func (p *Process) Exec(c Command) error {
 	if err != nil {
 		return fmt.Errorf("run command: %w", err)
 	}
-	start := &message{Type: msgStart, Argv: argv, Env: env, Dir: []byte(c.Dir), Verify: expectations(p.facts, p.plan), TTY: p.term.asked()}
+	start := &message{Type: msgStart, Argv: argv, Env: env, Dir: []byte(c.Dir), Verify: expectations(p.facts, p.plan), TTY: p.term.asked(), Guard: p.facts.guard.asked()}
 	if err := p.send(start, maxStart); err != nil {
 		return &Refusal{Reason: ReasonStart, Detail: "cannot hand over the command", Err: err}
 	}
 	m, ok := <-p.messages
+	if start.Guard != nil && ok && m.Type == msgGuard {
+		if err := p.guardNames(); err != nil {
+			return err
+		}
+		start.Guard = nil
+		m, ok = <-p.messages
+	}
 	switch {
 	case !ok:
 		<-p.ended
 		return &Refusal{Reason: ReasonStart, Detail: "the sandbox ended before the command ran: " + lastLine(p.stderr.String())}
+	case m.Type == msgFailed && m.Reason == ReasonNameGlobs && p.facts.guard != nil:
+		return p.facts.guard.refused(m.Detail, nil)
+	case m.Type == msgStarted && start.Guard != nil:
+		return &Refusal{Reason: ReasonProtocol, Detail: "the inside of the sandbox started the command without guarding names"}
 	case m.Type == msgStarted:
 		return p.term.start(func() { _ = p.Signal(syscall.SIGHUP, true) })
 	case m.Type == msgFailed && m.Reason != "":
@@ -166,6 +177,10 @@ func (p *Process) close() error {
 		_ = p.git.Close()
 	}
 	p.stderr.close()
+	if p.broker != nil {
+		p.broker.Close()
+	}
+	closeAll(p.cage)
 	err := errors.Join(p.term.finish(), p.stdio.wait())
 	p.placed.remove()
 	return err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -93,8 +92,7 @@ type Profile struct {
 	HiddenGlobs []string
 
 	// NameGlobs are patterns of names that may not be made, written or moved, see package
-	// nameguard. Mounts cannot forbid a name that does not exist yet, so a non-empty list
-	// is refused (SPEC 26).
+	// nameguard. A run for which they cannot be kept is refused (SPEC 26).
 	NameGlobs []nameguard.Rule
 
 	// NameFree are folders of the run in which no rule about names holds, which an operator
@@ -141,16 +139,13 @@ const (
 	innerRuntime = "/run/user"           // parent of XDG_RUNTIME_DIR
 )
 
-// forbidsNames says that this system's sandbox can forbid names that do not exist yet.
-const forbidsNames = runtime.GOOS == "darwin"
-
 // validate checks what can be checked without looking at the disk.
 func (p *Profile) validate() error {
 	if len(p.NameGlobs) > 0 && !forbidsNames {
 		return &Refusal{
 			Reason: ReasonNameGlobs,
-			Detail: "the run needs files to be unwritable by name: " + strings.Join(texts(p.NameGlobs), " "),
-			Cure:   "mounts cannot forbid a name that does not exist yet; drop these globs or run on a backend that can",
+			Detail: "the run needs files to be unwritable by name: " + Texts(p.NameGlobs),
+			Cure:   "no sandbox of this system can forbid a name that does not exist yet; drop these globs",
 		}
 	}
 	if len(p.Binds) == 0 {

@@ -37,7 +37,7 @@ const (
 
 // Reasons of the request.
 const (
-	ReasonNameGlobs Reason = "name_globs"       // write denies by name, which mounts cannot give
+	ReasonNameGlobs Reason = "name_globs"       // names cannot be guarded here
 	ReasonGlob      Reason = "glob_invalid"     // a pattern that says nothing
 	ReasonTooMany   Reason = "too_many_denials" // more than the kernel takes mounts
 	ReasonShared    Reason = "folder_shared"    // another run sees it on other terms

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"postern/caddy-modules/session/lease"
+	"postern/launcher/nameguard"
 )
 
 // Process is a sandbox that stands, and the command in it once Exec was called.
@@ -33,6 +34,10 @@ type Process struct {
 	ended    chan struct{} // bubblewrap was reaped; code is set
 	code     int
 
+	cage     []int // what the inside gave away to guard names by
+	broker   *nameguard.Broker
+	violated Violated
+
 	spare      spares // bare ones, for low
 	low        []LowSocket
 	lowRefused error // why there are none, where they were asked for
@@ -49,6 +54,11 @@ func Start(ctx context.Context, f *Facts, o Options) (*Process, error) {
 	if err != nil {
 		return nil, o.blame(err)
 	}
+	if f.guard != nil {
+		if err := nameguard.Probe(); err != nil {
+			return nil, f.guard.refused(err.Error(), err)
+		}
+	}
 	if err := f.setExe(o.Exe); err != nil {
 		return nil, err
 	}
@@ -61,7 +71,7 @@ func Start(ctx context.Context, f *Facts, o Options) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 
-	p := &Process{facts: f, messages: make(chan *message, 4), ended: make(chan struct{})}
+	p := &Process{facts: f, violated: o.Violated, messages: make(chan *message, 4), ended: make(chan struct{})}
 	if p.git, err = f.makeGitFile(); err != nil {
 		return nil, err
 	}
@@ -182,6 +192,8 @@ func (p *Process) listen() {
 			if err = p.term.take(fds.take()); err != nil {
 				m = &message{Type: msgFailed, Reason: ReasonProtocol, Detail: err.Error()}
 			}
+		case m.Type == msgGuard && p.facts.guard != nil && p.cage == nil:
+			p.cage = fds.take()
 		case m.Type == msgListeners && p.pair.HTTP == nil:
 			if p.pair, p.spare, err = fds.listeners(); err != nil {
 				m = &message{Type: msgFailed, Reason: ReasonProtocol, Detail: err.Error()}

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"postern/launcher/nameguard"
 	"postern/launcher/tty"
 )
 
@@ -55,6 +56,9 @@ type Options struct {
 	// Tag ends what the system's log says of this run, on macOS.
 	Tag string
 
+	// Violated hears of each call of the command that was refused for a name.
+	Violated Violated
+
 	// Low are sockets that the sandbox has beside the listeners, see Process.Low.
 	Low []LowPort
 
@@ -78,6 +82,11 @@ type Options struct {
 	lowDenied error // what binding a low port fails with, for tests: a security module's word
 	noIPv6    bool  // the system has none, for tests
 }
+
+// Violated are called, if they are not nil, for calls that a rule about names refused:
+// Notice before the call has failed, at any time and from any thread, and it must not
+// block; Report later, by one goroutine at a time, and not for those that found no room.
+type Violated struct{ Notice, Report func(nameguard.Violation) }
 
 // Command is what runs in a sandbox. The environment is the whole one, secrets
 // included: it travels through an inherited socket only.

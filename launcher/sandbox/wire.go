@@ -21,6 +21,8 @@ import (
 //	inside   listeners  + 2 descriptors: HTTP, SOCKS; and the bare sockets that were asked for
 //	inside   ready      the sandbox stands; waiting
 //	launcher start      what to run, and what the mounts must look like
+//	inside   guard      + 2 descriptors, where names are to be guarded: who answers the
+//	                    command's calls, and the sandbox's root
 //	inside   started, or failed
 //	launcher signal     as often as needed
 //	launcher socket     from ready on, as often as needed
@@ -40,6 +42,8 @@ type message struct {
 	Dir    []byte    `json:"dir,omitempty"`
 	Verify []expect  `json:"verify,omitempty"`
 	TTY    *ttyStart `json:"tty,omitempty"` // started then brings a descriptor: the pseudo-terminal
+
+	Guard *guardStart `json:"guard,omitempty"` // names are guarded; guard then comes before started
 
 	// signal
 	Signal int  `json:"signal,omitempty"` // also of exit: what killed the command
@@ -67,6 +71,7 @@ const (
 	msgExit      = "exit"
 	msgSocket    = "socket"
 	msgStopped   = "stopped"
+	msgGuard     = "guard"
 )
 
 // ttyStart asks for a pseudo-terminal.

@@ -42,6 +42,7 @@ type Sink struct {
 	mu      sync.Mutex
 	closed  bool
 	open    map[key]*counted
+	covered map[string]time.Time // last names of what somebody else tells of
 	tokens  float64
 	filled  time.Time
 	dropped uint64
@@ -57,7 +58,7 @@ type counted struct {
 
 // NewSink makes a Sink that tells report.
 func NewSink(report func(Report)) *Sink {
-	return &Sink{report: report, now: time.Now, open: map[key]*counted{}, tokens: burst}
+	return &Sink{report: report, now: time.Now, open: map[key]*counted{}, covered: map[string]time.Time{}, tokens: burst}
 }
 
 // Add takes one violation: it is told at once, or counted.
@@ -68,6 +69,9 @@ func (s *Sink) Add(v Violation) {
 		return
 	}
 	now := s.now()
+	if s.isCovered(&v, now) {
+		return
+	}
 	k := key{v.Action, v.Target, v.Rule}
 	if known := s.open[k]; known != nil {
 		known.more++

@@ -1,0 +1,91 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"postern/launcher/nameguard"
+)
+
+// canaryName is what the inside tries to make, to know whether names are guarded. Whatever
+// the rules are, it is never made.
+const canaryName = ".postern-canary"
+
+// guardWait bounds how long the guard may take to stand.
+const guardWait = 15 * time.Second
+
+// guardNames takes over the descriptors that the inside gave away, and serves what the
+// command will ask for until it has ended.
+func (p *Process) guardNames() error {
+	ctx, cancel := context.WithTimeout(context.Background(), guardWait)
+	defer cancel()
+	fds := p.cage
+	p.cage = nil
+	if len(fds) != 2 {
+		closeAll(fds)
+		return &Refusal{Reason: ReasonProtocol, Detail: fmt.Sprintf("the inside gave %d descriptors to guard names by, want 2", len(fds))}
+	}
+	g := p.facts.guard
+	broker, err := nameguard.Serve(ctx, fds[0], fds[1], nameguard.Options{
+		Rules: g.rules, Free: g.free, Private: g.private,
+		Canary: nameguard.Canary{Dir: g.canary, Name: canaryName},
+		Notice: p.violated.Notice, Report: p.violated.Report,
+		Fatal: func(error) { p.Kill() },
+	})
+	if err != nil {
+		return g.refused(err.Error(), err)
+	}
+	p.broker = broker
+	return nil
+}
+
+// refused says that names cannot be guarded here.
+func (g *nameGuard) refused(detail string, err error) *Refusal {
+	r := &Refusal{
+		Reason: ReasonNameGlobs,
+		Detail: "the run needs files to be unwritable by name: " + g.texts + ", and that cannot be had here: " + detail,
+		Cure:   "use Linux 5.19 or later with Landlock and seccomp, or drop these patterns",
+	}
+	if fs, ok := errors.AsType[*nameguard.FileSystemError](err); ok {
+		r.Cure = "work in a folder of another file system than " + fs.Type + ", or drop these patterns"
+	}
+	return r
+}
+
+// caged starts the command from a thread that was put into a cage before, which the command
+// is then in as well. Other threads of PID 1 are not: they have to go on. The command
+// cannot trace them, since PID 1 is not dumpable, and the thread ends here.
+func (in *initial) caged(g *guardStart, start func() (int, error)) (pid int, failed *message, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked
+		if failed = in.enterCage(g); failed == nil {
+			pid, err = start()
+		}
+	}()
+	<-done
+	return pid, failed, err
+}
+
+func (in *initial) enterCage(g *guardStart) *message {
+	c := nameguard.Cage{Canary: nameguard.Canary{Dir: string(g.Canary), Name: canaryName}, TrapRemove: g.TrapRemove}
+	for _, dir := range g.Free {
+		c.Free = append(c.Free, string(dir))
+	}
+	caged, err := c.Close()
+	if err == nil {
+		err = in.send(&message{Type: msgGuard}, caged.Listener, caged.Root)
+		caged.Drop()
+	}
+	if err == nil {
+		err = caged.Prove()
+	}
+	if err != nil {
+		return &message{Type: msgFailed, Code: ExitRefused, Reason: ReasonNameGlobs, Detail: err.Error()}
+	}
+	return nil
+}

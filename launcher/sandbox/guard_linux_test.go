@@ -1,0 +1,88 @@
+package sandbox
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"postern/launcher/nameguard"
+)
+
+// A run with patterns of names starts, works, and cannot make them, wherever and whatever
+// they are; and nothing is left on the host.
+func TestGuardedNames(t *testing.T) {
+	for _, tc := range []struct{ script, said, refused, made string }{
+		{"mkdir -p sub/dir; echo x > sub/dir/.env || echo no", "no\n", "sub/dir/.env **/.env spec", "sub"},
+		{"echo x > a; mv a b.key || echo no", "no\n", "b.key *.key spec", "a"},
+		{"mkdir d; ln -s /x d/.git || echo no", "no\n", "d/.git **/.git/hooks default", "d"},
+		{"git init -q --template= -b x n; git -C n status -sb; mkdir n/.git/hooks || echo no", "## No commits yet on x\nno\n", "n/.git/hooks **/.git/hooks default", "n"},
+		{"echo x > .git/hooks/pre-commit || echo no; echo x > .git/config.worktree || echo no; echo x > .git/commondir || echo no", "no\nno\nno\n", ".git/hooks/pre-commit D default\n.git/config.worktree D default\n.git/commondir D default", ""},
+		{"echo y > file; git add file; git -c user.name=a -c user.email=a@b commit -qm two; git log --format=%s; git branch b; git checkout -q b; git gc -q; git status -s", "two\none\n", "", ""},
+		{"mkdir -p .vscode || echo no; echo x > ~/.env && cat ~/.env; echo x > /tmp/.env; mv /tmp/.env $PWD/sub.env && cat sub.env", "no\nx\nx\n", ".vscode **/.vscode default", "sub.env"},
+		{"umask 077; echo x > a; stat -c %a a; chmod +x a; stat -c %a a", "600\n700\n", "", "a"},
+		{"mv .git x || echo no; ln -s / .git/commondir || echo no", "no\nno\n", ".git/commondir D default", ".git"},
+	} {
+		t.Run(tc.script, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			repository(t, w.tree)
+			p := w.profile()
+			p.NameGlobs = []nameguard.Rule{{Text: "**/.env", Source: "spec"}, {Text: "**/.env.*", Source: "spec"}, {Text: "*.key", Source: "spec"}}
+			var mu sync.Mutex
+			var told []string
+			out := violating(t, p, func(v nameguard.Violation) {
+				mu.Lock()
+				defer mu.Unlock()
+				rule := v.Rule
+				if strings.HasPrefix(rule, w.tree) {
+					rule = "D"
+				}
+				told = append(told, strings.TrimPrefix(v.Target, w.tree+"/")+" "+rule+" "+v.Source)
+			}, "/bin/sh", "-c", "exec 2>/dev/null; "+tc.script)
+			if out.stdout != tc.said {
+				t.Errorf("it said %q, want %q", out.stdout, tc.said)
+			}
+			if got := strings.Join(told, "\n"); got != tc.refused {
+				t.Errorf("refused %q, want %q", got, tc.refused)
+			}
+			if tc.made != "" && !exists(w.tree+"/"+tc.made) {
+				t.Errorf("%s is not there", tc.made)
+			}
+			for _, ghost := range []string{".git/commondir", ".git/config.worktree", ".git/objects/info/alternates", ".git/info/attributes"} {
+				if exists(w.tree + "/" + ghost) {
+					t.Errorf("%s was made on the host", ghost)
+				}
+			}
+		})
+	}
+}
+
+// Where names cannot be guarded nothing is started, and the reason is said (SPEC 26).
+func TestGuardRefuses(t *testing.T) {
+	w := newWorld(t)
+	for name, change := range map[string]func(*Profile){
+		"a sandbox of its own": func(p *Profile) { p.NestedSandbox = true },
+		"files alone": func(p *Profile) {
+			write(t, w.tree+"/f", "")
+			p.Binds = []Bind{{Path: w.tree, ReadOnly: true}, {Path: w.tree + "/f"}}
+		},
+	} {
+		p := w.profile()
+		p.NameGlobs = rulesOf("**/.env", "*.key")
+		change(p)
+		_, err := trySandboxed(t, p, "/usr/bin/touch", w.tree+"/started")
+		refusal(t, err, ReasonNameGlobs)
+		if !strings.Contains(err.Error(), "**/.env *.key") || exists(w.tree+"/started") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	p := w.profile()
+	p.NameGlobs = rulesOf("**/")
+	_, err := trySandboxed(t, p, "/usr/bin/touch", w.tree+"/started")
+	refusal(t, err, ReasonGlob)
+	// Nothing can be written, so nothing has to be guarded.
+	p.NameGlobs, p.Mode = rulesOf("**/.env"), ModeReview
+	if out := script(t, p, "echo x > .env || echo no"); out.stdout != "no\n" {
+		t.Errorf("%q", out.stdout)
+	}
+}
