@@ -27,7 +27,7 @@ func translate(s *spec.Spec) (*sandbox.Profile, lease.Spec, error) {
 		Dir:       s.GuestWorkdir,
 		Mode:      sandbox.Mode(s.Mode),
 		Protected: s.Protected(),
-		NameGlobs: named("spec", s.Globs()),
+		NameGlobs: named("spec", s.Globs()), NameSecrets: true,
 		StateDirs: s.RunnerStateDirs,
 		Mac:       sandbox.Mac{ExecGrants: s.ExecGrantRoots},
 	}

@@ -28,12 +28,12 @@ func TestTranslate(t *testing.T) {
 		profile sandbox.Profile
 		session lease.Spec
 	}{
-		{"defaults", least, sandbox.Profile{Mode: sandbox.ModeChat}, lease.Spec{ID: "s", Workspace: "w", NetworkEnabled: &on}},
+		{"defaults", least, sandbox.Profile{Mode: sandbox.ModeChat, NameSecrets: true}, lease.Spec{ID: "s", Workspace: "w", NetworkEnabled: &on}},
 		{
 			"everything", full,
 			sandbox.Profile{
 				Binds: []sandbox.Bind{{Path: "/a"}, {Path: "/b", ReadOnly: true}}, Dir: "/a/sub", Mode: sandbox.ModePlan,
-				Protected: []string{"/p"}, NameGlobs: []nameguard.Rule{{Text: "**/.env", Source: "spec"}, {Text: "/q/?", Source: "spec"}}, StateDirs: []string{"/r"}, Mac: sandbox.Mac{ExecGrants: []string{"/e"}},
+				Protected: []string{"/p"}, NameGlobs: []nameguard.Rule{{Text: "**/.env", Source: "spec"}, {Text: "/q/?", Source: "spec"}}, NameSecrets: true, StateDirs: []string{"/r"}, Mac: sandbox.Mac{ExecGrants: []string{"/e"}},
 			},
 			lease.Spec{ID: "s", Workspace: "w", Agent: "a", NetworkEnabled: &off, EgressAllowlist: []string{"x.example"}},
 		},

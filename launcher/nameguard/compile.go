@@ -173,15 +173,27 @@ func (r *Rules) setStarts(aliases [][]string) {
 			pinPath(r.roots[0], &Rule{Text: at, Source: sourceMount})
 		}
 	}
+	// What is mounted may be a file, of which only the entry itself says so.
+	for _, s := range r.elsewhere(aliases) {
+		if s.denied != nil {
+			r.roots[0].lay(literal(s.at), s.denied, false).end(s.denied, false)
+		}
+	}
+	r.starts = r.elsewhere(aliases)
+}
+
+// elsewhere are the other places of each directory.
+func (r *Rules) elsewhere(aliases [][]string) (out []start) {
 	for _, set := range aliases {
 		for _, at := range set {
 			for _, other := range set {
 				if other != at {
-					r.starts = append(r.starts, r.startAt(at, other))
+					out = append(out, r.startAt(at, other))
 				}
 			}
 		}
 	}
+	return out
 }
 
 // startAt runs the automaton to other, for what is below at.

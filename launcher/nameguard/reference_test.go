@@ -64,9 +64,10 @@ func (r *reference) refuses(dir, entry string, op Op) bool {
 			}
 		}
 	}
+	mounted := r.mounted()
 	for _, d := range dirs {
 		parts := append(split(d), entry)
-		for _, p := range r.patterns() {
+		for _, p := range append(mounted, r.patterns()...) {
 			if p.refuses(parts, r.Packages, op) {
 				return true
 			}
@@ -89,6 +90,28 @@ func (r *reference) refuses(dir, entry string, op Op) bool {
 
 func split(dir string) []string {
 	return strings.FieldsFunc(dir, func(r rune) bool { return r == '/' })
+}
+
+// mounted are the paths that are forbidden because what is there is forbidden elsewhere.
+func (r *reference) mounted() (out []slow) {
+	for _, set := range r.Aliases {
+		for _, at := range set {
+			for _, at := range r.all(at) {
+				for _, other := range r.all(at) {
+					for _, p := range r.patterns() {
+						if other != at && p.forbids(split(other), r.Packages) {
+							out = append(out, slow{Pattern: literal(at)})
+						}
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+func (p *slow) forbids(parts, packages []string) bool {
+	return p.refuses(parts, packages, OpMakeDir)
 }
 
 func (p *slow) refuses(parts, packages []string, op Op) bool {

@@ -215,13 +215,13 @@ func TestAliases(t *testing.T) {
 	r := compile(t, Config{
 		Globs:   from("spec", ".git/modules/**/config"),
 		Paths:   from("spec", "/a/deny", "/y/also", "/gone/in"),
-		Aliases: [][]string{{"/a", "/b"}, {"/a/s", "/y"}, {"/r/.git/modules", "/m"}, {"/gone/in/dir", "/out"}},
+		Aliases: [][]string{{"/a", "/b"}, {"/a/s", "/y"}, {"/r/.git/modules", "/m"}, {"/gone/in/dir", "/out"}, {"/a/deny/file", "/f/ile"}},
 	})
 	for path, want := range map[string]bool{
 		"/a/deny/x": true, "/b/deny/x": true, "/b/deny": true, "/b/x": false,
 		"/a/s/also": true, "/b/s/also": true, "/y/also": true, "/y/x": false,
 		"/m/lib/config": true, "/m/lib/x": false, "/r/.git/modules/x/config": true,
-		"/out": true, "/out/x": true, "/outer/x": false,
+		"/f/ile": true, "/f/x": false, "/out": true, "/out/x": true, "/outer/x": false,
 	} {
 		if got := (question{OpMoveFileHere, path}).ask(r); (got != nil) != want {
 			t.Errorf("%s: got %v", path, got)

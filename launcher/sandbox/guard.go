@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"os"
 	"path"
 	"runtime"
 	"slices"
@@ -42,8 +43,11 @@ func (f *Facts) addGuard(p *Profile) error {
 	if p.NestedSandbox {
 		return refuse("a sandbox of its own could show it the same files elsewhere", "do without --nested-sandbox, or without the patterns", nil)
 	}
-	var err error
-	if g.rules, err = nameguard.Compile(f.nameRules(p)); err != nil {
+	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return refuse("what is mounted where cannot be told", "", err)
+	}
+	if g.rules, err = nameguard.Compile(f.nameRules(p, readMounts(string(mountinfo)))); err != nil {
 		return &Refusal{Reason: ReasonGlob, Detail: "what may not be written by name cannot be told", Err: err}
 	}
 	i := slices.IndexFunc(roots, func(r Root) bool { return r.Writable && r.Dir })
@@ -92,17 +96,27 @@ func inside(dirs []string, p string) bool {
 func Texts(rules []nameguard.Rule) string { return strings.Join(texts(rules), " ") }
 
 // nameRules are the rules of a run: its own patterns, the names that are protected in every
-// run, and what its mounts take away, in case somebody outside lifts one of them.
-func (f *Facts) nameRules(p *Profile) nameguard.Config {
+// run, and what its mounts take away, in case somebody outside lifts one of them. A link of
+// a protected name has no mount that could keep it: here it stays what it is.
+func (f *Facts) nameRules(p *Profile, mounts []mountPoint) nameguard.Config {
 	c := nameguard.Config{
 		Globs: slices.Clone(p.NameGlobs), Names: nameguard.MandatoryNew(), Packages: f.packages(),
-		Free: f.nameFree(p), TrapRemove: p.NameRemove,
+		Free: f.nameFree(p), TrapRemove: p.NameRemove, Aliases: nameAliases(mounts, f.Roots),
+	}
+	if p.NameSecrets {
+		c.Globs = append(c.Globs, nameguard.Secrets()...)
+	}
+	forbid := func(path string) {
+		// What is denied in a free folder its mount alone keeps.
+		if !inside(c.Free, path) {
+			c.Paths = append(c.Paths, nameguard.Rule{Text: path, Source: nameguard.SourceDefault})
+		}
 	}
 	for _, d := range f.Denials {
-		// What is denied in a free folder its mount alone keeps.
-		if !inside(c.Free, d.Path) {
-			c.Paths = append(c.Paths, nameguard.Rule{Text: d.Path, Source: nameguard.SourceDefault})
-		}
+		forbid(d.Path)
+	}
+	for _, w := range f.Watches {
+		forbid(w.Path)
 	}
 	for _, r := range f.Roots {
 		if !r.State {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -54,6 +55,32 @@ func TestGuardedNames(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A link cannot be a mount point: the rules keep it, and what it leads to as everywhere.
+func TestGuardedLinks(t *testing.T) {
+	w := newWorld(t)
+	write(t, w.tree+"/real", "mine\n")
+	must(t, os.Symlink("real", w.tree+"/link"))
+	p := w.profile()
+	p.NameGlobs, p.Protected = rulesOf("*.key"), []string{w.tree + "/link"}
+	const tries = "exec 2>/dev/null; echo x > link || echo no; mv link x || echo no; ln -sfn /etc link || echo no; echo x > y; mv y link || echo no; cat link"
+	if out := script(t, p, tries); out.stdout != "no\nno\nno\nno\nmine\n" {
+		t.Errorf("%q", out.stdout)
+	}
+}
+
+// In a free folder names are free, and nothing that was made there comes out with them.
+func TestFreeFolders(t *testing.T) {
+	w := newWorld(t)
+	must(t, os.Mkdir(w.tree+"/free", 0o755))
+	p := w.profile()
+	p.NameGlobs, p.NameFree, p.NameSecrets = rulesOf("a.*"), []string{w.tree + "/free"}, true
+	const tries = "exec 2>/dev/null; mkdir free/d; echo x > free/d/.env && cat free/d/.env; echo x > free/a.b && cat free/a.b; " +
+		"echo x > .env || echo no; echo x > a.b || echo no; mv free/a.b . || echo no; ln free/d/.env . || echo no; mv free/d . || echo no; mv free elsewhere || echo no; mv free/d free/e && ls free"
+	if out := script(t, p, tries); out.stdout != "x\nx\nno\nno\nno\nno\nno\nno\na.b\ne\n" {
+		t.Errorf("%q", out.stdout)
 	}
 }
 

@@ -95,6 +95,10 @@ type Profile struct {
 	// nameguard. A run for which they cannot be kept is refused (SPEC 26).
 	NameGlobs []nameguard.Rule
 
+	// NameSecrets adds the names of secrets (SPEC section 2) where names are guarded at all.
+	// On macOS they are forbidden to every run.
+	NameSecrets bool
+
 	// NameFree are folders of the run in which no rule about names holds, which an operator
 	// has declared. What is protected or hidden there stays so.
 	NameFree []string
