@@ -33,7 +33,7 @@ func TestNameAliases(t *testing.T) {
 			roots = append(roots, Root{Path: path, Writable: true, Dir: true})
 		}
 		got := nameAliases(mounts, roots)
-		if !slices.EqualFunc(got, tc.want, func(a, b []string) bool { return slices.Equal(a, b) }) {
+		if !slices.EqualFunc(got, tc.want, slices.Equal) {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}
 		if _, err := nameguard.Compile(nameguard.Config{Aliases: got}); err != nil {
