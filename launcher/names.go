@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
 
 	"postern/launcher/nameguard"
 	"postern/launcher/sandbox"
@@ -74,4 +76,29 @@ func (r *request) names(deny, free []string) error {
 func (r *request) askNames(p *sandbox.Profile, globs []string) {
 	p.NameGlobs = append(named("--protect", globs), r.DenyNames...)
 	p.NameFree, p.NameRemove = r.FreeDirs, r.DenyRemove
+}
+
+// onTheWay reports whether a rule refuses target only because it leads to what the rule
+// forbids.
+func onTheWay(target, rule string) bool {
+	rules, err := nameguard.Compile(nameguard.Config{Globs: []nameguard.Rule{{Text: rule}}})
+	dir, name := path.Split(target)
+	if err != nil || dir == "" {
+		return false
+	}
+	asks := func(op nameguard.Op) bool { return rules.Check([]byte(path.Clean(dir)), []byte(name), op) != nil }
+	return asks(nameguard.OpMakeOther) && !asks(nameguard.OpMakeDir)
+}
+
+// curedName says what would let a name be, by where the rule that refuses it stands.
+func curedName(target, source string, way bool) string {
+	switch {
+	case way && strings.EqualFold(path.Base(target), ".git"):
+		return "a linked worktree and a submodule have a file there: add them outside the run, or declare the folder with --free-dir"
+	case way:
+		return "leave it where it is; a folder in which no rule about names is to hold is declared with --free-dir"
+	case source == nameguard.SourceDefault:
+		return "use another name; a folder in which no rule about names is to hold is declared with --free-dir"
+	}
+	return "use another name, take the rule back where it stands, or declare the folder with --free-dir"
 }

@@ -114,9 +114,15 @@ func TestSummaryOfViolations(t *testing.T) {
 	r.violated(violation.Report{Violation: violation.Violation{Action: "open", Target: "/etc/x", Raw: "told"}, Count: 3})
 	r.violated(violation.Report{Violation: violation.Violation{Action: "access"}, Count: 1})
 	r.violated(violation.Report{Violation: violation.Named(nameguard.Violation{Action: "file-write-create", Target: "/w/\x1b.env", Rule: "*.env", Source: "--deny-name", Comm: "mv"}), Count: 2})
+	for _, named := range [][2]string{{"/w/x/.git", "**/.git/hooks"}, {"/w/.git/modules/a", "**/.git/modules/**/hooks"}, {"/w/x/.git/hooks", "**/.git/hooks"}} {
+		r.violated(violation.Report{Violation: violation.Named(nameguard.Violation{Action: "file-write-create", Target: named[0], Rule: named[1], Source: "default", Comm: "git"}), Count: 1})
+	}
 	r.print(&b, nil)
 	if b.String() != "postern: violation 3 times: open /etc/x\npostern: violation: access\n"+
-		"postern: violation 2 times: file-write-create /w/?.env: the name is refused by *.env (--deny-name), tried by mv; use another name, take the rule back where it stands, or declare the folder with --free-dir\n" {
+		"postern: violation 2 times: file-write-create /w/?.env: the name is refused by *.env (--deny-name), tried by mv; use another name, take the rule back where it stands, or declare the folder with --free-dir\n"+
+		"postern: violation: file-write-create /w/x/.git: on the way to **/.git/hooks (default) only folders are made, and stay where they are, tried by git; a linked worktree and a submodule have a file there: add them outside the run, or declare the folder with --free-dir\n"+
+		"postern: violation: file-write-create /w/.git/modules/a: on the way to **/.git/modules/**/hooks (default) only folders are made, and stay where they are, tried by git; leave it where it is; a folder in which no rule about names is to hold is declared with --free-dir\n"+
+		"postern: violation: file-write-create /w/x/.git/hooks: the name is refused by **/.git/hooks (default), tried by git; use another name; a folder in which no rule about names is to hold is declared with --free-dir\n" {
 		t.Errorf("got %q", b.String())
 	}
 }

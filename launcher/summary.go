@@ -9,7 +9,6 @@ import (
 	"unicode"
 
 	"postern/caddy-modules/session/lease"
-	"postern/launcher/nameguard"
 	"postern/launcher/sandbox"
 	"postern/launcher/violation"
 )
@@ -50,6 +49,7 @@ type refused struct {
 	Count  uint64   `json:"count"`
 
 	action, raw, comm string // of a violation
+	way               bool   // of one: the name itself is free, and leads to one that is not
 }
 
 // String is one line. Most reasons begin with what was refused and need not be told.
@@ -77,9 +77,14 @@ func (r *refused) violation(text string) string {
 	if r.Rule == "" {
 		return text
 	}
-	text += ": the name is refused by " + r.Rule
+	rule := r.Rule
 	if r.Source != "" {
-		text += " (" + r.Source + ")"
+		rule += " (" + r.Source + ")"
+	}
+	if r.way {
+		text += ": on the way to " + rule + " only folders are made, and stay where they are"
+	} else {
+		text += ": the name is refused by " + rule
 	}
 	if r.comm != "" {
 		text += ", tried by " + r.comm
@@ -133,17 +138,10 @@ func (r *refusals) violated(v violation.Report) {
 		Cure: "where the run needs it: show the folder with --bind, and take it out of --protect and --hide; what the system denies to you it denies to a run",
 	}
 	if v.Rule != "" {
-		d.Cure = curedName(v.Source)
+		d.way = onTheWay(v.Target, v.Rule)
+		d.Cure = curedName(v.Target, v.Source, d.way)
 	}
 	r.take(d, v.Action+" "+v.Target+" "+v.Rule)
-}
-
-// curedName says what would let a name be, by where the rule that refuses it stands.
-func curedName(source string) string {
-	if source == nameguard.SourceDefault {
-		return "use another name; a folder in which no rule about names is to hold is declared with --free-dir"
-	}
-	return "use another name, take the rule back where it stands, or declare the folder with --free-dir"
 }
 
 // take counts one refusal of what is known by key among its kind.
