@@ -133,6 +133,9 @@ func (d *diagnosis) print(w io.Writer) {
 		if !s.LowPorts {
 			fmt.Fprintf(w, "%-10s %-6s %s\n", "low ports", "no", printable(s.LowPortsDetail))
 		}
+		if !s.Names {
+			fmt.Fprintf(w, "%-10s %-6s %s\n", "names", "no", printable(s.NamesDetail))
+		}
 	} else {
 		line("sandbox", false, s.Detail)
 	}

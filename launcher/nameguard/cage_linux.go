@@ -78,6 +78,7 @@ func (c *Caged) try(by string) error {
 	fd, err := unix.Open(c.canary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err == nil {
 		_ = unix.Close(fd)
+		_ = unix.Unlink(c.canary)
 		return fmt.Errorf("%s is not in force: %s could be made", by, c.canary)
 	}
 	if !errors.Is(err, unix.EACCES) {

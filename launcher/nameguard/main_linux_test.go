@@ -35,8 +35,14 @@ func TestMain(m *testing.M) {
 // shim does what PID 1 of a real sandbox does on the thread that the command comes from.
 func shim(config string, argv []string) int {
 	runtime.LockOSThread()
-	var c Cage
+	var c struct {
+		Cage
+		Lacks string
+	}
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
+		return complain(err)
+	}
+	if err := takeAway(c.Lacks); err != nil {
 		return complain(err)
 	}
 	caged, err := c.Close()

@@ -30,6 +30,8 @@ type box struct {
 	config Config
 	plain  bool // no guard: what an attack does where nothing stops it
 
+	lacks string // what the kernel is made to lack
+
 	args  []string // further options of bubblewrap
 	stdin *os.File
 
@@ -93,7 +95,10 @@ func (b *box) run(argv ...string) outcome {
 		b.cage(&cage)
 	}
 	if !b.plain {
-		config, err := json.Marshal(cage)
+		config, err := json.Marshal(struct {
+			Cage
+			Lacks string
+		}{cage, b.lacks})
 		must(b.tb, err)
 		args = append(args, "/shim", shimCommand, string(config))
 	}

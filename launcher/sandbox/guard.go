@@ -17,6 +17,9 @@ const (
 	forbidsNames = guardsNames || runtime.GOOS == "darwin"
 )
 
+// hadNot is what comes before the reason, in a refusal for want of a guard.
+const hadNot = "and that cannot be had here: "
+
 // nameGuard is what a run needs to have names guarded (SPEC decision 5).
 type nameGuard struct {
 	rules *nameguard.Rules

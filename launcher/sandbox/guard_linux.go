@@ -46,7 +46,7 @@ func (p *Process) guardNames() error {
 func (g *nameGuard) refused(detail string, err error) *Refusal {
 	r := &Refusal{
 		Reason: ReasonNameGlobs,
-		Detail: "the run needs files to be unwritable by name: " + g.texts + ", and that cannot be had here: " + detail,
+		Detail: "the run needs files to be unwritable by name: " + g.texts + ", " + hadNot + detail,
 		Cure:   "use Linux 5.19 or later with Landlock and seccomp, or drop these patterns",
 	}
 	if fs, ok := errors.AsType[*nameguard.FileSystemError](err); ok {

@@ -113,3 +113,30 @@ func TestGuardRefuses(t *testing.T) {
 		t.Errorf("%q", out.stdout)
 	}
 }
+
+// PID 1 is neither filtered nor in Landlock's care. Nobody in the cage gets at it, nor at
+// what it has.
+func TestGuardedPID1(t *testing.T) {
+	w := newWorld(t)
+	p := w.profile()
+	p.NameGlobs = rulesOf("*.key")
+	attack := func(args ...string) string {
+		return strings.TrimSpace(sandboxed(t, p, append([]string{InnerExe, attackCommand}, args...)...).stdout)
+	}
+	for want, args := range map[string][]string{
+		"EPERM, ptrace": {"ptrace", "1"}, "EPERM, steal": {"steal"},
+		"EACCES, mem": {"open", "/proc/1/mem"}, "EACCES, fd": {"open", "/proc/1/fd/3"}, "EACCES, root": {"open", "/proc/1/root" + w.tree + "/x.key"},
+		"EPERM, userns": {"userns"}, "EPERM, mount": {"remount", w.tree}, "EPERM, umount": {"umount", w.tree},
+	} {
+		want, _, _ = strings.Cut(want, ",")
+		if got := attack(args...); got != want && !strings.Contains(got, "operation not permitted") {
+			t.Errorf("%v: %s, want %s", args, got, want)
+		}
+	}
+	out := sandboxed(t, p, InnerExe, attackCommand, "fds")
+	for line := range strings.Lines(out.stdout) {
+		if n, to, ok := strings.Cut(strings.TrimSpace(line), " "); ok && n > "2" && !strings.HasPrefix(to, "/proc/") && !strings.HasPrefix(to, "anon_inode:[event") {
+			t.Errorf("the command has %s", line)
+		}
+	}
+}

@@ -28,6 +28,7 @@ func BenchmarkLaunch(b *testing.B) {
 		b.Fatalf("build: %v\n%s", err, out)
 	}
 	b.Run("folder", func(b *testing.B) { benchmarkLaunch(b, exe, newWorld(b)) })
+	b.Run("names", func(b *testing.B) { benchmarkLaunch(b, exe, newWorld(b), "--deny-name", "*.key") })
 	b.Run("repository", func(b *testing.B) {
 		w := newWorld(b)
 		repository(b, w.tree)
@@ -35,7 +36,7 @@ func BenchmarkLaunch(b *testing.B) {
 	})
 }
 
-func benchmarkLaunch(b *testing.B, exe string, w *world) {
+func benchmarkLaunch(b *testing.B, exe string, w *world, flags ...string) {
 	b.Helper()
 	takeLeases(b, filepath.Join(w.run, "lease.sock"))
 	profile := w.profile()
@@ -69,7 +70,7 @@ func benchmarkLaunch(b *testing.B, exe string, w *world) {
 		bare = append(bare, timed(cmd))
 		(&files{list: fds.list[2:]}).close()
 
-		cmd = exec.Command(exe, "run", "--", "true")
+		cmd = exec.Command(exe, append(append([]string{"run"}, flags...), "--", "true")...)
 		cmd.Dir, cmd.Env = w.tree, []string{"PATH=/usr/bin:/bin", "HOME=" + w.home, "POSTERN_RUN=" + w.run}
 		run = append(run, timed(cmd))
 	}

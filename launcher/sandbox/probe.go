@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"postern/launcher/backend"
+	"postern/launcher/nameguard"
 	"postern/launcher/sandbox/seatbelt"
 )
 
@@ -34,6 +35,11 @@ type Probe struct {
 	// not. A run does not need them.
 	LowPorts       bool   `json:"lowPorts"`
 	LowPortsDetail string `json:"lowPortsDetail,omitempty"`
+
+	// Whether names can be guarded, and why not: which part of the kernel is missing. A run
+	// with patterns of names is refused then, others are not.
+	Names       bool   `json:"names"`
+	NamesDetail string `json:"namesDetail,omitempty"`
 }
 
 // probeTimeout bounds the whole of a probe.
@@ -70,12 +76,23 @@ func (p *Probe) try(ctx context.Context, o Options, visit func(*Process)) error 
 	case "darwin":
 		p.Tool = seatbelt.Exe
 	}
+	err := p.run(ctx, o, visit, []nameguard.Rule{{Text: "*.postern-probe", Source: nameguard.SourceDefault}})
+	r, ok := errors.AsType[*Refusal](err)
+	if p.Names = err == nil; !ok || r.Reason != ReasonNameGlobs {
+		return err
+	}
+	_, p.NamesDetail, _ = strings.Cut(r.Detail, hadNot)
+	return p.run(ctx, o, visit, nil)
+}
+
+// run puts up one sandbox.
+func (p *Probe) run(ctx context.Context, o Options, visit func(*Process), names []nameguard.Rule) error {
 	dir, err := os.MkdirTemp("", "postern-probe-")
 	if err != nil {
 		return fmt.Errorf("make a folder to probe with: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	facts, err := Gather(&Profile{Binds: []Bind{{Path: dir}}, Home: dir + "-home"})
+	facts, err := Gather(&Profile{Binds: []Bind{{Path: dir}}, Home: dir + "-home", NameGlobs: names})
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func TestProbe(t *testing.T) {
 		needBwrap(t)
 		visited := false
 		p := Check(t.Context(), Options{}, func(p *Process) { visited = p.Pair().HTTP != nil })
-		if !p.Available || !visited || p.Backend != "native" || p.Bridge != "builtin" || p.RequiresInstall || p.Version == "" || p.Reason != "" || !p.LowPorts || p.LowPortsDetail != "" {
+		if !p.Available || !visited || p.Backend != "native" || p.Bridge != "builtin" || p.RequiresInstall || p.Version == "" || p.Reason != "" || !p.LowPorts || p.LowPortsDetail != "" || !p.Names || p.NamesDetail != "" {
 			t.Errorf("%+v (visited %t)", p, visited)
 		}
 		if !strings.Contains(p.Note, "bubblewrap") || !strings.Contains(p.Note, "namespaces") || !strings.Contains(p.Note, "kernel boundary") {
