@@ -204,7 +204,8 @@ func matchName(pattern string, name []byte) bool {
 			i++
 			at++
 		case back >= 0:
-			from++
+			_, size := utf8.DecodeRune(name[from:])
+			from += size
 			i, at = back+1, from
 		default:
 			return false
