@@ -6,6 +6,8 @@ import "golang.org/x/sys/unix"
 // plain files and directories; so nothing may put another kind of entry in its place in
 // between. All that makes other entries than plain files is ours, and takes turns. That a
 // directory was not replaced by a file a slash behind its name says.
+//
+// Where it is counts as well for a directory: see Rules.CheckMove.
 func (w *worker) rename(fromFD int32, from uint64, toFD int32, to uint64, flags uint32) verdict {
 	if flags&^(unix.RENAME_NOREPLACE|unix.RENAME_EXCHANGE) != 0 {
 		return fail(unix.EINVAL)
@@ -28,6 +30,15 @@ func (w *worker) rename(fromFD int32, from uint64, toFD int32, to uint64, flags 
 	src, v := w.entry(&w.old)
 	if v.kind != going {
 		return v
+	}
+	if src == unix.S_IFDIR || flags&unix.RENAME_EXCHANGE != 0 {
+		// While we came to the other place, and waited, the folders on the way may have moved
+		// to where fewer rules hold. From here on they stay.
+		for _, s := range []*slot{&w.old, &w.new} {
+			if v := w.judge(s); v.kind != going {
+				return fail(unix.EACCES)
+			}
+		}
 	}
 	if src == 0 && !w.old.dots() {
 		return fail(unix.ENOENT)
