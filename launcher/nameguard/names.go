@@ -29,8 +29,8 @@ var (
 	// gitBelow are those of submodules, whose names may have slashes, and of linked
 	// worktrees.
 	gitBelow = []string{
-		"modules/**/hooks", "modules/**/config", "modules/**/config.worktree",
-		"worktrees/*/hooks", "worktrees/*/config", "worktrees/*/config.worktree",
+		"modules/**/hooks", "modules/**/config", "modules/**/config.worktree", "modules/**/commondir",
+		"worktrees/*/hooks", "worktrees/*/config", "worktrees/*/config.worktree", "worktrees/*/commondir",
 	}
 
 	packages = []string{"node_modules"}
@@ -59,6 +59,10 @@ func Secrets() []Rule { return defaults("", secrets) }
 func Mandatory() []Rule {
 	return slices.Concat(defaults("**/", files), defaults("**/", folders), defaults("**/.claude/", claude), defaults("**/.git/", git), defaults("**/.git/", gitBelow))
 }
+
+// Everywhere are those of Mandatory that hold in packages, too: a submodule may lie there,
+// whose git directory has the names of the way to it.
+func Everywhere() []Rule { return defaults("**/.git/", gitBelow) }
 
 // MandatoryNew are those of Mandatory that can hold where repositories are made: git init
 // and git clone work. Of a repository that is there, forbid the rest by its paths: Git.

@@ -143,8 +143,8 @@ func (s states) pinning(packaged bool, op Op) *Rule {
 	}
 	for _, n := range s {
 		rule := n.pins
-		if rule == nil && !packaged {
-			rule = n.pinsOutside
+		if n.pinsOutside != nil && !packaged {
+			rule = n.pinsOutside // the rules for everywhere say it less well
 		}
 		if rule != nil && (n.strict || !op.plain()) {
 			return rule

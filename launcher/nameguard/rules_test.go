@@ -26,7 +26,7 @@ func from(source string, texts ...string) (out []Rule) {
 // standard is what a dispatched run has, and a repository of its own.
 func standard() Config {
 	return Config{
-		Globs: append(Secrets(), from("--deny-name", "secret?.txt", "/w/plans/*.md")...), Names: MandatoryNew(), Packages: Packages(),
+		Globs: slices.Concat(Secrets(), Everywhere(), from("--deny-name", "secret?.txt", "/w/plans/*.md")), Names: MandatoryNew(), Packages: Packages(),
 		Paths: from("spec", "/w/app/.git/config", "/w/app/.git/objects/info/alternates", "/w/original"),
 		Free:  []string{"/w/free"}, Aliases: [][]string{{"/w/app", "/mnt/app"}},
 	}
@@ -110,6 +110,10 @@ func TestCheck(t *testing.T) {
 		{"/w/new/.git/hooks2", "", nil},
 		{"/w/new/.git/modules/a/b/config", "**/.git/modules/**/config", all},
 		{"/w/new/.git/modules/config", "**/.git/modules/**/config", all},
+		{"/w/new/.git/modules/a/commondir", "**/.git/modules/**/commondir", all}, // redirects git to other hooks
+		{"/w/new/.git/worktrees/a/commondir", "**/.git/worktrees/*/commondir", all},
+		{"/w/new/.git/modules/node_modules/a/hooks", "**/.git/modules/**/hooks", all}, // of a submodule among packages
+		{"/w/node_modules/a/.git/hooks", "", nil},
 		{"/w/new/.git/modules/a", "**/.git/modules/**/hooks", []Op{OpMakeOther, OpMoveAway, OpMoveHere, OpMoveDirHere}},
 		{"/w/new/.git/modules/a/HEAD", "**/.git/modules/**/hooks", []Op{OpMakeOther, OpMoveAway, OpMoveHere, OpMoveDirHere}},
 		{"/w/new/.git/worktrees/x/config.worktree", "**/.git/worktrees/*/config.worktree", all},

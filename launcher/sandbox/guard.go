@@ -103,7 +103,7 @@ func Texts(rules []nameguard.Rule) string { return strings.Join(texts(rules), " 
 // a protected name has no mount that could keep it: here it stays what it is.
 func (f *Facts) nameRules(p *Profile, mounts []mountPoint) nameguard.Config {
 	c := nameguard.Config{
-		Globs: slices.Clone(p.NameGlobs), Names: nameguard.MandatoryNew(), Packages: f.packages(),
+		Globs: slices.Concat(p.NameGlobs, nameguard.Everywhere()), Names: nameguard.MandatoryNew(), Packages: f.packages(),
 		Free: f.nameFree(p), TrapRemove: p.NameRemove, Aliases: nameAliases(mounts, f.Roots),
 	}
 	if p.NameSecrets {
