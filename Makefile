@@ -4,8 +4,9 @@
 GO ?= go
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
+POSTERN_RACE ?= 30s
 
-.PHONY: all build demo test clients lint fuzz bench soak clean
+.PHONY: all build demo test attacks clients lint fuzz bench soak clean
 
 all: build
 
@@ -23,6 +24,10 @@ test: ## everything, under the race detector
 	$(GO) vet ./...
 	$(GO) test -race -timeout 20m ./...
 	$(GO) test -run Memory ./gitgw ./caddy-modules/policy # which the race detector would multiply
+
+attacks: ## every attack on the names of a run, races for $(POSTERN_RACE) each
+	@.ci/deps bubblewrap gcc git
+	POSTERN_RACE=$(POSTERN_RACE) $(GO) test -v -count=1 -timeout 2h ./integration/nameattacks
 
 clients: ## every client in a real run, after installing those that are missing
 	@integration/clients/install
