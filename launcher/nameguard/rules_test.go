@@ -26,7 +26,7 @@ func from(source string, texts ...string) (out []Rule) {
 // standard is what a dispatched run has, and a repository of its own.
 func standard() Config {
 	return Config{
-		Globs: slices.Concat(Secrets(), Everywhere(), from("--deny-name", "secret?.txt", "/w/plans/*.md")), Names: MandatoryNew(), Packages: Packages(),
+		Globs: slices.Concat(Secrets(), Everywhere(), from("--deny-name", "secret?.txt", "/w/plans/*.md", "two*??xy")), Names: MandatoryNew(), Packages: Packages(),
 		Paths: from("spec", "/w/app/.git/config", "/w/app/.git/objects/info/alternates", "/w/original"),
 		Free:  []string{"/w/free"}, Aliases: [][]string{{"/w/app", "/mnt/app"}},
 	}
@@ -85,6 +85,7 @@ func TestCheck(t *testing.T) {
 		{"/w/secret1.txt", "secret?.txt", all},
 		{"/w/secretß.txt", "secret?.txt", all}, // one character, though two when folded
 		{"/w/secret①.txt", "secret?.txt", all},
+		{"/w/two日xy", "two*??xy", nil},
 		{"/w/secret.txt", "", nil},
 		{"/w/secret12.txt", "", nil},
 		{"/w/.pro\ufb01le", "**/.profile", all},
