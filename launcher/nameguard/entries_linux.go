@@ -179,7 +179,7 @@ func (w *worker) linkOwn(s *slot) verdict {
 	if e := statx(fd, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_MNT_ID|unix.STATX_TYPE|unix.STATX_NLINK, &w.stat); e != 0 {
 		return fail(e)
 	}
-	switch w.b.mounts[w.stat.Mnt_id] {
+	switch w.b.mounts.zones[w.stat.Mnt_id] {
 	case guarded:
 		if v := w.mayReopen(&w.old, fd, w.stat.Nlink); v.kind != going {
 			return v

@@ -14,7 +14,7 @@ import (
 // the kernel refuses to a process inside it has to refuse itself.
 func TestMountPoints(t *testing.T) {
 	t.Parallel()
-	const script = `mv secret x; mv a secret; mv -T d e; mv --exchange a secret 2>/dev/null; mv a dir/secret; ln secret y; rm -f secret; rm -rf d; echo z > secret; mkdir secret; ls; cat a`
+	script := `mv secret x; mv a secret; mv -T d e; /shim ` + enemyCommand + ` exchange a secret; mv a dir/secret; ln secret y; rm -f secret; rm -rf d; echo z > secret; mkdir secret; ls; cat a`
 	for _, trap := range []bool{false, true} {
 		for _, plain := range []bool{true, false} {
 			b := newBox(t)
@@ -43,6 +43,22 @@ func TestMountPoints(t *testing.T) {
 	}
 }
 
+// What leads to a mount point stays, in a private tree, too: the rules about paths would
+// be about nothing.
+func TestWaysToMountPoints(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.config.Paths = []Rule{{Text: home + "/src/app/denied", Source: "test"}}
+	b.args = []string{"--bind", b.other, home + "/src/app"}
+	o := b.sh(`cd $HOME; mkdir free; mv free freed && echo moved; mv src x || mv -T freed src || echo x > src/app/denied || /shim ` + enemyCommand + ` exchange src freed; ls`)
+	if want := "EBUSY\nfreed\np\nsrc\n"; !strings.HasSuffix(o.out, want) || len(o.violations) != 1 {
+		t.Errorf("%s%v", o.out, o.violations)
+	}
+	if entries, _ := os.ReadDir(b.other); len(entries) > 0 {
+		t.Errorf("%v was made", entries)
+	}
+}
+
 // Where names may not be removed either they stay, and nothing else is touched.
 func TestTrapRemove(t *testing.T) {
 	t.Parallel()
@@ -61,6 +77,10 @@ func TestTrapRemove(t *testing.T) {
 }
 
 func init() {
+	enemies["exchange"] = func(args []string) error {
+		fmt.Println(errName(unix.Renameat2(unix.AT_FDCWD, args[0], unix.AT_FDCWD, args[1], unix.RENAME_EXCHANGE)))
+		return nil
+	}
 	enemies["inherited"] = func([]string) error {
 		fd, err := unix.Openat(9, "made", unix.O_CREAT|unix.O_WRONLY, 0o644)
 		fmt.Println("made:", errName(made(fd, err)))

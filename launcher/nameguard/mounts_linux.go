@@ -22,8 +22,23 @@ const (
 	process              // free, and a process file system
 )
 
-// mounts tells zones apart by the id of the mount.
-type mounts map[uint64]zone
+// mounts tells zones apart by the id of the mount, and knows which directories lead to
+// mount points. Rules about paths would be about nothing if those could be moved: the
+// mounts go along.
+type mounts struct {
+	zones map[uint64]zone
+	above map[string]bool
+}
+
+// lead notes the directories that lead to a mount point.
+func (m *mounts) lead(at string) {
+	for at != "/" {
+		if at = path.Dir(at); m.above[at] {
+			return
+		}
+		m.above[at] = true
+	}
+}
 
 // safe are the file systems on which a name is one entry and an entry one name, up to
 // folding. vfat and its kin open an existing file under a second, short name; what a
@@ -42,34 +57,35 @@ func (e *FileSystemError) Error() string {
 func readMounts(pid int, o *Options) (mounts, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 	if err != nil {
-		return nil, fmt.Errorf("read the mounts of the sandbox: %w", err)
+		return mounts{}, fmt.Errorf("read the mounts of the sandbox: %w", err)
 	}
 	return parseMounts(data, o)
 }
 
 // parseMounts reads the text of a mountinfo (proc_pid_mountinfo(5)).
 func parseMounts(data []byte, o *Options) (mounts, error) {
-	out := mounts{}
+	out := mounts{zones: map[uint64]zone{}, above: map[string]bool{}}
 	for line := range bytes.SplitSeq(bytes.TrimSuffix(data, []byte{'\n'}), []byte{'\n'}) {
 		head, tail, ok := strings.Cut(string(line), " - ")
 		fields, kind := strings.Fields(head), strings.Fields(tail)
 		if !ok || len(fields) < 6 || len(kind) < 1 {
-			return nil, fmt.Errorf("read the mounts of the sandbox: %q", line)
+			return mounts{}, fmt.Errorf("read the mounts of the sandbox: %q", line)
 		}
 		id, err := strconv.ParseUint(fields[0], 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("read the mounts of the sandbox: %w", err)
+			return mounts{}, fmt.Errorf("read the mounts of the sandbox: %w", err)
 		}
 		at := unescape(fields[4])
 		z := o.zone(at, kind[0])
 		writable := slices.Contains(strings.Split(fields[5], ","), "rw")
 		if z == guarded && writable && !slices.Contains(safe, kind[0]) {
-			return nil, &FileSystemError{Path: at, Type: kind[0]}
+			return mounts{}, &FileSystemError{Path: at, Type: kind[0]}
 		}
-		out[id] = z
+		out.zones[id] = z
+		out.lead(at)
 	}
-	if len(out) == 0 {
-		return nil, errors.New("read the mounts of the sandbox: there are none")
+	if len(out.zones) == 0 {
+		return mounts{}, errors.New("read the mounts of the sandbox: there are none")
 	}
 	return out, nil
 }

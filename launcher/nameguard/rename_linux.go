@@ -81,6 +81,9 @@ func (w *worker) entry(s *slot) (uint16, verdict) {
 		return 0, fail(e)
 	}
 	kind, mount := w.stat.Mode&unix.S_IFMT, w.stat.Mnt_id
+	if kind == unix.S_IFDIR && w.b.mounts.above[string(w.path(s))] {
+		return 0, fail(unix.EBUSY)
+	}
 	if e := statx(s.dir, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &w.stat); e != 0 {
 		return 0, fail(e)
 	}
@@ -115,4 +118,13 @@ func (w *worker) mayMove(from, to *slot, kind uint16) verdict {
 		return w.deny(to, rule, actionCreate)
 	}
 	return verdict{}
+}
+
+// path is that of the entry itself.
+func (w *worker) path(s *slot) []byte {
+	n := copy(w.text[:], s.place())
+	if n > 1 {
+		n += copy(w.text[n:], "/")
+	}
+	return w.text[:n+copy(w.text[n:], s.last())]
 }

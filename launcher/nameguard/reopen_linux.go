@@ -27,7 +27,7 @@ func (w *worker) reopen(s *slot, flags uint32) verdict {
 		return fail(e)
 	}
 	kind := w.stat.Mode & unix.S_IFMT
-	switch z := w.b.mounts[w.stat.Mnt_id]; {
+	switch z := w.b.mounts.zones[w.stat.Mnt_id]; {
 	case kind == unix.S_IFIFO && z == stranger:
 		return verdict{kind: passing}
 	case z == free || z == process:

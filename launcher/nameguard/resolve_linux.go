@@ -162,7 +162,7 @@ func (w *worker) judge(s *slot) verdict {
 	if e := statx(s.dir, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &w.stat); e != 0 {
 		return fail(e)
 	}
-	s.zone = w.b.mounts[w.stat.Mnt_id]
+	s.zone = w.b.mounts.zones[w.stat.Mnt_id]
 	switch s.zone {
 	case free, process:
 		return verdict{kind: passing}

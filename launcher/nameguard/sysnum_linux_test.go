@@ -200,9 +200,17 @@ func TestParseMounts(t *testing.T) {
 	m, err := parseMounts([]byte(fine), o)
 	must(t, err)
 	for id, want := range map[uint64]zone{20: guarded, 21: process, 22: free, 23: free, 24: private, 25: guarded, 26: guarded, 27: stranger} {
-		if m[id] != want {
-			t.Errorf("mount %d: %d, want %d", id, m[id], want)
+		if m.zones[id] != want {
+			t.Errorf("mount %d: %d, want %d", id, m.zones[id], want)
 		}
+	}
+	for _, at := range []string{"/", "/home", "/home/u", "/dev"} {
+		if !m.above[at] {
+			t.Errorf("%s leads to no mount point", at)
+		}
+	}
+	if m.above["/tmp"] || m.above["/home/u/a b"] {
+		t.Error("a mount point leads to itself")
 	}
 	for _, kind := range []string{"vfat", "exfat", "ntfs3", "cifs", "9p", "fuse.sshfs", "virtiofs"} {
 		_, err := parseMounts([]byte(fine+"30 24 8:2 / /home/u/c rw - "+kind+" /dev/z rw\n"), o)

@@ -96,7 +96,7 @@ func (w *worker) step(s *slot, at *ownEntry, name []byte) (verdict, int) {
 		closeFD(fd)
 		return fail(e), 0
 	}
-	z := w.b.mounts[w.stat.Mnt_id]
+	z := w.b.mounts.zones[w.stat.Mnt_id]
 	switch w.stat.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		if z == process && w.isOwn(s, name) {
@@ -157,7 +157,7 @@ func (w *worker) isOwn(s *slot, name []byte) bool {
 	if statx(s.dir, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_MNT_ID|unix.STATX_INO, &st) != 0 {
 		return false
 	}
-	if w.b.mounts[st.Mnt_id] != process || st.Ino != rootIno {
+	if w.b.mounts.zones[st.Mnt_id] != process || st.Ino != rootIno {
 		return false
 	}
 	return n < 0 || n == w.innerPID()

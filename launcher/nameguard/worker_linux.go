@@ -23,7 +23,7 @@ type worker struct {
 	stat  unix.Statx_t
 	link  [maxPath]byte
 	proc  []byte // a path below /proc
-	text  [maxPath]byte
+	text  [maxPath + maxName + 1]byte
 	umask uint32 // of this thread
 	masks [256]knownMask
 
