@@ -122,7 +122,7 @@ func Serve(ctx context.Context, listenerFD, rootFD int, o Options) (_ *Broker, e
 	}
 	first := make(chan error, 1)
 	b.running.Add(1)
-	go b.run(b.workers[0], func(w *worker) error {
+	b.run(b.workers[0], func(w *worker) error {
 		failed := w.prove(ctx)
 		if first <- failed; failed != nil {
 			return nil //nolint:nilerr // it is said
@@ -135,9 +135,9 @@ func Serve(ctx context.Context, listenerFD, rootFD int, o Options) (_ *Broker, e
 	}
 	b.running.Add(count)
 	for _, w := range b.workers[1:count] {
-		go b.run(w, (*worker).loop, nil)
+		b.run(w, (*worker).loop, nil)
 	}
-	go b.run(b.workers[count], func(w *worker) error { w.retry(); return nil }, nil)
+	b.run(b.workers[count], func(w *worker) error { w.retry(); return nil }, nil)
 	if o.Report != nil {
 		go b.tell()
 	} else {
@@ -146,8 +146,12 @@ func Serve(ctx context.Context, listenerFD, rootFD int, o Options) (_ *Broker, e
 	return b, nil
 }
 
-// run has a worker work on a thread that ends with it: what was done to it is not undone.
+// run has a worker work on a thread of its own.
 func (b *Broker) run(w *worker, work func(*worker) error, early chan<- error) {
+	go OnOwnThread(func() { b.work(w, work, early) })
+}
+
+func (b *Broker) work(w *worker, work func(*worker) error, early chan<- error) {
 	defer b.running.Done()
 	err := w.settle()
 	if err != nil && early != nil {

@@ -55,7 +55,7 @@ func (w *worker) mknod(dirfd int32, addr uint64, mode uint32) verdict {
 	case 0, unix.S_IFREG:
 		op = OpWrite
 	case unix.S_IFIFO, unix.S_IFSOCK:
-	case unix.S_IFCHR, unix.S_IFBLK:
+	case unix.S_IFCHR, unix.S_IFBLK, unix.S_IFDIR:
 		return fail(unix.EPERM)
 	default:
 		return fail(unix.EINVAL)
@@ -78,6 +78,9 @@ func (w *worker) symlink(target uint64, dirfd int32, addr uint64) verdict {
 	w.old.reset()
 	if v := w.readText(&w.old, target); v.kind != going {
 		return v
+	}
+	if w.old.size == 0 {
+		return fail(unix.ENOENT)
 	}
 	w.old.text[w.old.size] = 0
 	s := &w.new
@@ -107,13 +110,13 @@ func (w *worker) linkNames(fromFD int32, from uint64, toFD int32, to uint64, fla
 	if v := w.place(s, toFD, to); v.kind != going {
 		// Both in trees where the sandbox acts by itself: that is the kernel's. One of
 		// them: it would not be one file system.
-		if v.kind == passing && !outside {
-			return fail(unix.EXDEV)
+		if v.kind == passing && !outside && w.old.own < 0 {
+			return w.apart(s)
 		}
-		return v
+		return v // of a descriptor the kernel knows better what file it is
 	}
 	if outside {
-		return fail(unix.EXDEV)
+		return w.apart(s)
 	}
 	if v := w.mayMake(s, OpMakeOther); v.kind != going {
 		return v
@@ -124,6 +127,20 @@ func (w *worker) linkNames(fromFD int32, from uint64, toFD int32, to uint64, fla
 		return w.linkOwn(s)
 	}
 	return result(linkat(w.old.dir, w.old.at(), s.dir, s.full(), 0))
+}
+
+// apart says why a file is not linked to a place in another tree: the first of what the
+// kernel would find.
+func (w *worker) apart(to *slot) verdict {
+	if w.old.own < 0 {
+		if e := statx(w.old.dir, w.old.at(), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &w.stat); e != 0 {
+			return fail(e)
+		}
+	}
+	if to.own < 0 && statx(to.dir, to.at(), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &w.stat) == 0 {
+		return fail(unix.EEXIST)
+	}
+	return fail(unix.EXDEV)
 }
 
 // source finds the file that is to be linked.
@@ -186,7 +203,7 @@ func (w *worker) linkOwn(s *slot) verdict {
 		}
 	case private:
 	default:
-		return fail(unix.EXDEV)
+		return w.apart(s)
 	}
 	w.proc = append(decimal(w.proc[:0], fd), 0)
 	return result(linkat(w.b.self, &w.proc[0], s.dir, s.full(), unix.AT_SYMLINK_FOLLOW))
@@ -223,7 +240,5 @@ func (w *worker) isMountPoint(s *slot) bool {
 	if statx(s.dir, s.at(), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID|unix.STATX_TYPE, &w.stat) != 0 {
 		return false
 	}
-	at := w.stat.Mnt_id
-	var st unix.Statx_t
-	return statx(s.dir, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st) != 0 || st.Mnt_id != at
+	return w.stat.Mnt_id != s.mount
 }

@@ -18,14 +18,16 @@ func (w *worker) openPath(s *slot, flags, mode uint32) verdict {
 	}
 	for {
 		v := w.openOnce(s, flags, mode)
-		if v.kind == passing && s.own < 0 && s.zone == free && flags&(unix.O_NOFOLLOW|unix.O_EXCL) == 0 && !whole(flags) {
+		if v.kind == passing && s.own < 0 && s.zone == free && flags&unix.O_NOFOLLOW == 0 && flags&(unix.O_CREAT|unix.O_EXCL) != unix.O_CREAT|unix.O_EXCL && !whole(flags) {
 			// The sandbox acts by itself here, but a link may lead where it does not.
 			if f := w.follow(s); f.kind == going {
 				continue
 			}
 		}
 		if v.kind == passing && !continuable(flags) {
-			return fail(unix.EACCES)
+			if v = w.openFree(s, flags, mode); v.kind == passing {
+				return fail(unix.EACCES)
+			}
 		}
 		if v.kind != going {
 			return v
@@ -52,6 +54,12 @@ func continuable(flags uint32) bool {
 func (w *worker) openOnce(s *slot, flags, mode uint32) verdict {
 	directory := s.trailing()
 	if directory && flags&unix.O_CREAT != 0 {
+		switch v := w.resolve(s, false); {
+		case v.kind == failing:
+			return v
+		case s.dots() && flags&unix.O_EXCL != 0:
+			return fail(unix.EEXIST)
+		}
 		return fail(unix.EISDIR)
 	}
 	if v := w.resolve(s, directory || whole(flags)); v.kind != going {
@@ -76,11 +84,11 @@ func (w *worker) openAt(s *slot, flags, mode uint32) verdict {
 		w.takeMask()
 	}
 	exclusive := flags&unix.O_CREAT != 0 && flags&unix.O_EXCL != 0
-	ours := int(flags) | unix.O_NOFOLLOW | unix.O_NOCTTY | unix.O_CLOEXEC
+	ours := flags
 	if !exclusive {
 		ours |= unix.O_NONBLOCK // nobody is to make us wait
 	}
-	fd, e := openat(s.dir, s.at(), ours, mode)
+	fd, e := w.openLast(s, ours, mode)
 	switch {
 	case e == 0:
 		return w.give(fd, flags, exclusive && mode&0o111 == 0, exclusive)
@@ -93,6 +101,41 @@ func (w *worker) openAt(s *slot, flags, mode uint32) verdict {
 		return w.park(s, flags, mode)
 	}
 	return fail(e)
+}
+
+// openFree opens, in a tree where the sandbox acts by itself, what the kernel may not be left
+// to open: a plain file, or a device that is the same for everybody. What a terminal is
+// depends on who opens it.
+func (w *worker) openFree(s *slot, flags, mode uint32) verdict {
+	if s.own >= 0 || s.zone != free {
+		return verdict{kind: passing}
+	}
+	switch e := statx(s.dir, s.at(), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &w.stat); {
+	case e == unix.ENOENT:
+	case e != 0:
+		return fail(e)
+	default:
+		const memory = 1 // the major number of /dev/null and its kin
+		kind := w.stat.Mode & unix.S_IFMT
+		if kind == unix.S_IFBLK || kind == unix.S_IFCHR && w.stat.Rdev_major != memory {
+			return verdict{kind: passing}
+		}
+	}
+	return w.openAt(s, flags, mode)
+}
+
+// validFlags are those that openat takes notice of; openat2 refuses others.
+const validFlags = unix.O_ACCMODE | unix.O_CREAT | unix.O_EXCL | unix.O_NOCTTY | unix.O_TRUNC | unix.O_APPEND | unix.O_NONBLOCK | unix.O_SYNC | unix.O_DSYNC |
+	unix.O_ASYNC | unix.O_DIRECT | unix.O_LARGEFILE | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NOATIME | unix.O_CLOEXEC | unix.O_TMPFILE
+
+// openLast opens the last name, and no link: ELOOP. That is not asked for by O_NOFOLLOW,
+// which would be seen in the flags of the open file.
+func (w *worker) openLast(s *slot, flags, mode uint32) (int, unix.Errno) {
+	w.how = unix.OpenHow{Flags: uint64(flags&validFlags | unix.O_NOCTTY | unix.O_CLOEXEC), Resolve: unix.RESOLVE_NO_SYMLINKS}
+	if flags&(unix.O_CREAT|tmpfileBit) != 0 {
+		w.how.Mode = uint64(mode)
+	}
+	return openat2(s.dir, s.at(), &w.how)
 }
 
 // mayOpen asks the rules.
@@ -220,7 +263,15 @@ func (w *worker) truncateOnce(s *slot, size int64) verdict {
 
 // cut cuts what is at the place of the slot; going says that it is a link.
 func (w *worker) cut(s *slot, size int64) verdict {
-	fd, e := openat(s.dir, s.at(), unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if s.zone == free {
+		switch e := statx(s.dir, s.at(), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &w.stat); {
+		case e != 0:
+			return fail(e)
+		case w.stat.Mode&unix.S_IFMT == unix.S_IFCHR:
+			return fail(unix.EINVAL) // see openFree
+		}
+	}
+	fd, e := w.openLast(s, unix.O_WRONLY|unix.O_NONBLOCK, 0)
 	switch e {
 	case 0:
 	case unix.ELOOP:

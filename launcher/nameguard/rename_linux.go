@@ -9,7 +9,8 @@ import "golang.org/x/sys/unix"
 //
 // Where it is counts as well for a directory: see Rules.CheckMove.
 func (w *worker) rename(fromFD int32, from uint64, toFD int32, to uint64, flags uint32) verdict {
-	if flags&^(unix.RENAME_NOREPLACE|unix.RENAME_EXCHANGE) != 0 {
+	const known = unix.RENAME_NOREPLACE | unix.RENAME_EXCHANGE
+	if flags&^known != 0 || flags&known == known {
 		return fail(unix.EINVAL)
 	}
 	a := w.place(&w.old, fromFD, from)
@@ -24,6 +25,16 @@ func (w *worker) rename(fromFD int32, from uint64, toFD int32, to uint64, flags 
 		return fail(unix.EXDEV) // one lies where the sandbox acts by itself
 	case a.kind == passing:
 		return a
+	}
+	switch {
+	case w.old.mount != w.new.mount:
+		return fail(unix.EXDEV)
+	case w.old.dots():
+		return fail(unix.EBUSY)
+	case w.new.dots() && flags&unix.RENAME_NOREPLACE != 0:
+		return fail(unix.EEXIST)
+	case w.new.dots():
+		return fail(unix.EBUSY)
 	}
 	w.b.moves.Lock()
 	defer w.b.moves.Unlock()
@@ -40,7 +51,7 @@ func (w *worker) rename(fromFD int32, from uint64, toFD int32, to uint64, flags 
 			}
 		}
 	}
-	if src == 0 && !w.old.dots() {
+	if src == 0 {
 		return fail(unix.ENOENT)
 	}
 	dst, v := w.entry(&w.new)
@@ -49,7 +60,7 @@ func (w *worker) rename(fromFD int32, from uint64, toFD int32, to uint64, flags 
 	}
 	exchange := flags&unix.RENAME_EXCHANGE != 0
 	switch {
-	case exchange && dst == 0 && !w.new.dots():
+	case exchange && dst == 0:
 		return fail(unix.ENOENT)
 	case flags&unix.RENAME_NOREPLACE != 0 && dst != 0:
 		return fail(unix.EEXIST)
@@ -70,9 +81,6 @@ func (w *worker) rename(fromFD int32, from uint64, toFD int32, to uint64, flags 
 // entry is the kind of an entry; zero: there is none. A mount point is busy: see
 // isMountPoint.
 func (w *worker) entry(s *slot) (uint16, verdict) {
-	if s.dots() {
-		return 0, verdict{} // the kernel refuses
-	}
 	switch e := statx(s.dir, s.at(), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID|unix.STATX_TYPE, &w.stat); e {
 	case 0:
 	case unix.ENOENT:
@@ -80,14 +88,8 @@ func (w *worker) entry(s *slot) (uint16, verdict) {
 	default:
 		return 0, fail(e)
 	}
-	kind, mount := w.stat.Mode&unix.S_IFMT, w.stat.Mnt_id
-	if kind == unix.S_IFDIR && w.b.mounts.above[string(w.path(s))] {
-		return 0, fail(unix.EBUSY)
-	}
-	if e := statx(s.dir, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &w.stat); e != 0 {
-		return 0, fail(e)
-	}
-	if w.stat.Mnt_id != mount {
+	kind := w.stat.Mode & unix.S_IFMT
+	if w.stat.Mnt_id != s.mount || kind == unix.S_IFDIR && w.b.mounts.above[string(w.path(s))] {
 		return 0, fail(unix.EBUSY)
 	}
 	return kind, verdict{}
@@ -102,12 +104,12 @@ func (w *worker) mayMove(from, to *slot, kind uint16) verdict {
 	case unix.S_IFREG:
 		away, here = OpMoveFileAway, OpMoveFileHere
 	}
-	if from.zone == guarded && !from.dots() {
+	if from.zone == guarded {
 		if rule := w.b.rules.Check(from.place(), from.last(), away); rule != nil {
 			return w.deny(from, rule, actionRemove)
 		}
 	}
-	if to.zone != guarded || to.dots() {
+	if to.zone != guarded {
 		return verdict{}
 	}
 	rule := w.b.rules.Check(to.place(), to.last(), here)

@@ -26,6 +26,8 @@ type slot struct {
 	keep bool
 	zone zone
 
+	mount uint64 // the id of the one that dir is in
+
 	real  [maxPath + 1]byte // the path of dir in the sandbox
 	reach int               // its length
 
@@ -162,7 +164,8 @@ func (w *worker) judge(s *slot) verdict {
 	if e := statx(s.dir, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &w.stat); e != 0 {
 		return fail(e)
 	}
-	s.zone = w.b.mounts.zones[w.stat.Mnt_id]
+	s.mount = w.stat.Mnt_id
+	s.zone = w.b.mounts.zones[s.mount]
 	switch s.zone {
 	case free, process:
 		return verdict{kind: passing}

@@ -2,7 +2,6 @@ package nameguard
 
 import (
 	"os"
-	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -41,7 +40,6 @@ func newWorker(b *Broker) *worker {
 // the middle of an answer would leave it half given), has a working directory and a umask
 // of its own, and no right that the sandbox does not have, whoever started us.
 func (w *worker) settle() error {
-	runtime.LockOSThread()
 	var all unix.Sigset_t
 	for i := range all.Val {
 		all.Val[i] = ^all.Val[i]

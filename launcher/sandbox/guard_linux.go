@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"postern/launcher/nameguard"
 )
@@ -61,29 +58,13 @@ func (g *nameGuard) refused(detail string, err error) *Refusal {
 // is then in as well. Other threads of PID 1 are not: they have to go on. The command
 // cannot trace them, since PID 1 is not dumpable, and the thread ends here.
 func (in *initial) caged(g *guardStart, start func() (int, error)) (pid int, failed *message, err error) {
-	onOtherThread(func() {
+	// Not on the main thread: were that in the cage, Landlock would let the command trace it.
+	nameguard.OnOwnThread(func() {
 		if failed = in.enterCage(g); failed == nil {
 			pid, err = start()
 		}
 	})
 	return pid, failed, err
-}
-
-// onOtherThread does something on a thread that ends with it, and is not the main one. By
-// that the process is judged: were it in the cage, Landlock would let the command trace it.
-func onOtherThread(do func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // for ever, but on the main thread
-		if unix.Gettid() != unix.Getpid() {
-			do()
-			return
-		}
-		onOtherThread(do)
-		runtime.UnlockOSThread()
-	}()
-	<-done
 }
 
 func (in *initial) enterCage(g *guardStart) *message {
