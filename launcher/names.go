@@ -94,7 +94,7 @@ func onTheWay(target, rule string) bool {
 func curedName(target, source string, way bool) string {
 	switch {
 	case way && strings.EqualFold(path.Base(target), ".git"):
-		return "a linked worktree and a submodule have a file there: add them outside the run, or declare the folder with --free-dir"
+		return "a linked worktree and a submodule have a file there: add them outside the run"
 	case way:
 		return "leave it where it is; a folder in which no rule about names is to hold is declared with --free-dir"
 	case source == nameguard.SourceDefault:

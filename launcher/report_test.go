@@ -120,7 +120,7 @@ func TestSummaryOfViolations(t *testing.T) {
 	r.print(&b, nil)
 	if b.String() != "postern: violation 3 times: open /etc/x\npostern: violation: access\n"+
 		"postern: violation 2 times: file-write-create /w/?.env: the name is refused by *.env (--deny-name), tried by mv; use another name, take the rule back where it stands, or declare the folder with --free-dir\n"+
-		"postern: violation: file-write-create /w/x/.git: on the way to **/.git/hooks (default) only folders are made, and stay where they are, tried by git; a linked worktree and a submodule have a file there: add them outside the run, or declare the folder with --free-dir\n"+
+		"postern: violation: file-write-create /w/x/.git: on the way to **/.git/hooks (default) only folders are made, and stay where they are, tried by git; a linked worktree and a submodule have a file there: add them outside the run\n"+
 		"postern: violation: file-write-create /w/.git/modules/a: on the way to **/.git/modules/**/hooks (default) only folders are made, and stay where they are, tried by git; leave it where it is; a folder in which no rule about names is to hold is declared with --free-dir\n"+
 		"postern: violation: file-write-create /w/x/.git/hooks: the name is refused by **/.git/hooks (default), tried by git; use another name; a folder in which no rule about names is to hold is declared with --free-dir\n" {
 		t.Errorf("got %q", b.String())
