@@ -81,6 +81,9 @@ func parseMounts(data []byte, o *Options) (mounts, error) {
 		if z == guarded && writable && !slices.Contains(safe, kind[0]) {
 			return mounts{}, &FileSystemError{Path: at, Type: kind[0]}
 		}
+		if z == free && writable && !slices.Contains(o.Free, at) && foreign(kind[0], fields[3]) {
+			return mounts{}, fmt.Errorf("guard names: %s is a folder of the host's, and lies where the sandbox acts by itself", at)
+		}
 		out.zones[id] = z
 		out.lead(at)
 	}
@@ -102,6 +105,12 @@ func (o *Options) zone(at, kind string) zone {
 		return private
 	}
 	return guarded
+}
+
+// foreign reports whether a mount shows what was there before the sandbox: a disk, or a part
+// of a tree in memory.
+func foreign(kind, root string) bool {
+	return slices.Contains(safe, kind) && (kind != "tmpfs" || root != "/")
 }
 
 // within reports whether p is dir or lies below it; both are clean and absolute.

@@ -218,6 +218,16 @@ func TestParseMounts(t *testing.T) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
+	for _, mount := range []string{"/ /tmp/a rw - ext4 /dev/z rw", "/run/a /tmp/b/c rw - tmpfs tmpfs rw", "/v /dev/shm/x rw - btrfs /dev/z rw"} {
+		if _, err := parseMounts([]byte(fine+"30 22 8:2 "+mount+"\n"), o); err == nil || !strings.Contains(err.Error(), "acts by itself") {
+			t.Errorf("%s: %v", mount, err)
+		}
+	}
+	for _, mount := range []string{"/ /tmp/a ro - ext4 /dev/z rw", "/ /tmp/b rw - tmpfs tmpfs rw", "/0 /dev/console rw - devpts devpts rw", "/null /dev/null rw - devtmpfs udev rw"} {
+		if _, err := parseMounts([]byte(fine+"30 22 8:2 "+mount+"\n"), o); err != nil {
+			t.Errorf("%s: %v", mount, err)
+		}
+	}
 	for _, bad := range []string{"", "x", "20 1 0:20 / / ro", "x 1 0:20 / / ro - tmpfs tmpfs rw"} {
 		if _, err := parseMounts([]byte(bad), o); err == nil {
 			t.Errorf("%q is taken", bad)

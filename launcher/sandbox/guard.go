@@ -59,11 +59,20 @@ func (f *Facts) addGuard(p *Profile) error {
 	}
 	g.canary = roots[i].Path
 	g.free = []string{"/dev", "/proc"}
-	for _, tree := range []string{"/tmp", f.Runtime, f.Home} {
+	trees := []string{"/tmp", f.Runtime, f.Home}
+	for _, tree := range []string{"/var/tmp", "/var/run"} {
+		if f.holdsRoot(tree) {
+			trees = append(trees, tree) // else it is a link
+		}
+	}
+	for _, tree := range trees {
 		// What the run may do in a tree it may do at every place below.
-		if slices.ContainsFunc(f.Roots, func(r Root) bool { return contains(tree, r.Path) }) {
+		switch {
+		case slices.ContainsFunc(f.Roots, func(r Root) bool { return r.Path == tree }):
+			// There is the host's folder instead.
+		case f.holdsRoot(tree):
 			g.private = append(g.private, tree)
-		} else {
+		default:
 			g.free = append(g.free, tree)
 		}
 	}

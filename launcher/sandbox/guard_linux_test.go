@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -81,6 +82,34 @@ func TestFreeFolders(t *testing.T) {
 		"echo x > .env || echo no; echo x > a.b || echo no; mv free/a.b . || echo no; ln free/d/.env . || echo no; mv free/d . || echo no; mv free elsewhere || echo no; mv free/d free/e && ls free"
 	if out := script(t, p, tries); out.stdout != "x\nx\nno\nno\nno\nno\nno\nno\na.b\ne\n" {
 		t.Errorf("%q", out.stdout)
+	}
+}
+
+// Names are guarded in every folder, wherever the sandbox has something of its own.
+func TestGuardedNamesElsewhere(t *testing.T) {
+	for _, base := range []string{"/tmp", "/var/tmp", "/dev/shm"} {
+		t.Run(base, func(t *testing.T) {
+			t.Parallel()
+			dir, err := os.MkdirTemp(base, "guarded") //nolint:usetesting // the place is what is tested
+			if err != nil {
+				t.Skip(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			w := newWorld(t)
+			p := w.profile()
+			p.NameGlobs = rulesOf("*.key", dir+"/settings")
+			p.Binds = append(p.Binds, Bind{Path: dir})
+			out, err := trySandboxed(t, p, "/bin/sh", "-c", `cd "$1"; exec 2>/dev/null; echo x > fine; echo x > a.key || echo no; echo x > settings || echo no; : > `+base+`/.x && echo x > /tmp/b.key && echo yes`, "sh", dir)
+			if base == "/dev/shm" {
+				if _, ok := errors.AsType[*Refusal](err); !ok {
+					t.Errorf("it runs: %q, %v", out.stdout, err)
+				}
+				return
+			}
+			if err != nil || out.stdout != "no\nno\nyes\n" || !exists(dir+"/fine") || exists(dir+"/a.key") {
+				t.Errorf("%q, %v", out.stdout, err)
+			}
+		})
 	}
 }
 

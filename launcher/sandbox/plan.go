@@ -56,8 +56,19 @@ func base(f *Facts) []Mount {
 	add(Mount{Op: OpTmpfs, Target: "/tmp", Perms: "1777"})
 	// Relative, because bubblewrap would follow an absolute link out of the new root
 	// when it makes the mount points below it.
-	add(Mount{Op: OpSymlink, Source: "../tmp", Target: "/var/tmp"})
-	add(Mount{Op: OpSymlink, Source: "../run", Target: "/var/run"})
+	//
+	// A root below one of them stays where it is: what is said of its path would be said of
+	// another place else.
+	for _, tree := range []Mount{
+		{Op: OpSymlink, Source: "../tmp", Target: "/var/tmp", Perms: "1777"},
+		{Op: OpSymlink, Source: "../run", Target: "/var/run", Perms: "0755"},
+	} {
+		if f.holdsRoot(tree.Target) {
+			add(Mount{Op: OpTmpfs, Target: tree.Target, Perms: tree.Perms})
+		} else {
+			add(Mount{Op: OpSymlink, Source: tree.Source, Target: tree.Target})
+		}
+	}
 	add(Mount{Op: OpTmpfs, Target: f.Runtime, Perms: "0700"})
 	add(Mount{Op: OpTmpfs, Target: f.Home, Perms: "0700"})
 	add(Mount{Op: OpDir, Target: InnerEmpty, Perms: "0555"})
@@ -68,6 +79,11 @@ func base(f *Facts) []Mount {
 	return plan
 }
 
+// holdsRoot reports whether a root lies in a tree.
+func (f *Facts) holdsRoot(tree string) bool {
+	return slices.ContainsFunc(f.Roots, func(r Root) bool { return contains(tree, r.Path) })
+}
+
 // symlinks makes the host's links that lie in no tree the run sees anyway.
 func (f *Facts) symlinks() []Mount {
 	var plan []Mount
@@ -75,7 +91,7 @@ func (f *Facts) symlinks() []Mount {
 		inRoot := slices.ContainsFunc(f.Roots, func(r Root) bool { return contains(r.Path, l.Path) })
 		inSystem := slices.ContainsFunc(f.System, func(s SystemPath) bool { return contains(s.Path, l.Path) })
 		ours := l.Path == "/var/tmp" || l.Path == "/var/run"
-		holds := contains(l.Path, f.Home) || slices.ContainsFunc(f.Roots, func(r Root) bool { return contains(l.Path, r.Path) })
+		holds := contains(l.Path, f.Home) || f.holdsRoot(l.Path)
 		if !inRoot && !inSystem && !ours && !holds {
 			plan = append(plan, Mount{Op: OpSymlink, Source: l.Target, Target: l.Path})
 		}
