@@ -41,7 +41,7 @@ func makeEvil(at string) func() error { return func() error { return evil(at) } 
 
 // pinned forbids one file by its path.
 func pinned(_ *testing.T, b *bed) {
-	b.rules.Paths = []nameguard.Rule{{Text: inside + "/conf/app/settings", Source: "test"}}
+	b.rules.Paths = append(b.rules.Paths, nameguard.Rule{Text: inside + "/conf/app/settings", Source: "test"})
 	b.forbid = func(rel string) bool {
 		return rel == "conf/app/settings" || strings.HasPrefix(rel, "conf/app/settings/")
 	}

@@ -36,6 +36,7 @@ type attack struct {
 	// skip says why it cannot be tried here.
 	skip func() string
 
+	inside bool // it needs what only our own sandbox has
 	quiet  bool // refused by the kernel or Landlock, so no rule is named
 	deadly bool // it ends everything in its sandbox
 	raced  bool // it lasts as long as races do

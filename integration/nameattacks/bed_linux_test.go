@@ -35,16 +35,36 @@ const firstInherited = 4
 // newBed makes the usual: plain files, a repository, and forbidden names that are there.
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	dir := t.TempDir()
+	dir := folder(t)
 	b := &bed{
 		dir: dir, ws: filepath.Join(dir, "ws"), other: filepath.Join(dir, "other"), outside: filepath.Join(dir, "outside"),
 		rules: nameguard.Config{
-			Globs: slices.Concat(nameguard.Secrets(), nameguard.Everywhere()), Names: nameguard.Mandatory(), Packages: nameguard.Packages(),
-			Aliases: [][]string{{inside, again}},
+			Globs: slices.Concat(nameguard.Secrets(), nameguard.Everywhere()), Names: nameguard.MandatoryNew(), Packages: nameguard.Packages(),
+			Aliases: [][]string{{inside, again}}, Paths: []nameguard.Rule{{Text: inside + "/.git/config", Source: nameguard.SourceDefault}},
 		},
 	}
 	b.fill(t)
 	return b
+}
+
+// folder makes a folder of this test's, with a short path, since sockets have bounds, and
+// not below /tmp, which sandboxes have as their own.
+func folder(t *testing.T) string {
+	t.Helper()
+	at, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(at, ".a") //nolint:usetesting // see above
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 // fill makes what attacks find.

@@ -21,7 +21,7 @@ func inherits(b *bed) {
 }
 
 func setInherits(a attack) attack {
-	a.group = "inherited"
+	a.group, a.inside = "inherited", true
 	a.prepare = func(_ *testing.T, b *bed) { inherits(b) }
 	return a
 }

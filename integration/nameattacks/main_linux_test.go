@@ -1,6 +1,7 @@
 package nameattacks
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,14 +23,22 @@ const (
 	helperPart = "__helper"
 )
 
-// Places in the sandbox.
-const (
-	inside  = "/w"      // the workspace
-	again   = "/mnt"    // the same folder, once more
-	home    = "/home/u" // a private tree
-	project = home + "/p"
-	self    = "/self" // the test binary
+// Places in the sandbox. In one of a launcher that is not ours they have other names.
+var (
+	inside  = place("WORK", "/w")       // the workspace
+	again   = place("AGAIN", "/mnt")    // the same folder, once more
+	home    = place("HOME", "/home/u")  // a private tree
+	project = place("OTHER", home+"/p") // a second folder
+	self    = place("SELF", "/self")    // the test binary
+
+	// programs is where that sandbox has what was compiled from testdata.
+	programs = place("PROGRAMS", "/c")
 )
+
+// placeEnv begins the variables that name places.
+const placeEnv = "ATTACK_"
+
+func place(name, usual string) string { return cmp.Or(os.Getenv(placeEnv+name), usual) }
 
 // aliveName is the file by which the warden shows that the sandbox works still.
 const aliveName = "alive"

@@ -124,8 +124,8 @@ func forbidden(rel string) bool {
 		for _, p := range parts[i+1:] {
 			below = append(below, fold(p))
 		}
-		if slices.Contains([]string{"hooks", "config", "config.worktree", "commondir"}, below[0]) {
-			return true
+		if slices.Contains([]string{"hooks", "config.worktree", "commondir"}, below[0]) || below[0] == "config" && i == 0 {
+			return true // git makes the configuration of new ones
 		}
 		if below[0] == "modules" && len(below) > 2 && (slices.Contains(below[1:], "hooks") || slices.Contains(below[1:], "config")) {
 			return true

@@ -14,10 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programs is where the sandbox sees what was compiled from testdata, and compiled where
-// that lies outside: nowhere without a compiler.
-const programs = "/c"
-
+// compiled is where programs lies outside: nowhere without a compiler.
 var compiled string
 
 // compile makes programs of what Go cannot say.
@@ -30,7 +27,7 @@ func compile(t *testing.T) {
 	if err != nil || len(sources) == 0 {
 		t.Fatalf("no sources: %v", err)
 	}
-	dir := t.TempDir()
+	dir := folder(t)
 	for _, source := range sources {
 		name := strings.TrimSuffix(filepath.Base(source), ".c")
 		args := []string{"-O1", "-Wall", "-Wno-unused-result", "-pthread", "-o", filepath.Join(dir, name), source}

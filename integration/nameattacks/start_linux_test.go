@@ -96,11 +96,17 @@ func start(t *testing.T, b *bed, guarded bool, name string, race time.Duration) 
 		}
 		r.Code = cmd.ProcessState.ExitCode()
 	}
-	r.Out = out.String()
-	if len(r.Out) > 4000 {
-		r.Out = r.Out[:2000] + " … " + r.Out[len(r.Out)-2000:]
-	}
+	r.Out = clip(out.String())
 	return r
+}
+
+// clip keeps what a test says readable.
+func clip(text string) string {
+	const limit = 4000
+	if len(text) <= limit {
+		return text
+	}
+	return text[:limit/2] + " … " + text[len(text)-limit/2:]
 }
 
 // need skips where there is no bubblewrap.

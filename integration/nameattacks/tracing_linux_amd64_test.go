@@ -146,7 +146,8 @@ func traceVictim(name string, options int) error {
 func init() {
 	helpers["repeats"] = func([]string) error {
 		mem := pages(1)
-		copy(mem, inside+"/.enx")
+		copy(mem, inside+"/.env")
+		_ = shut(unix.Creat(inside+"/.env", 0o644))
 		fmt.Printf("%d\n", ptr(&mem[0]))
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
 			if fd, err := raw(unix.SYS_OPENAT, ptrHere, ptr(&mem[0]), unix.O_CREAT|unix.O_WRONLY, 0o644); err == nil {

@@ -85,7 +85,7 @@ int main(int argc, char **argv)
 		int s = socket(AF_UNIX, SOCK_STREAM, 0);
 		struct sockaddr_un un = {AF_UNIX, ""};
 		snprintf(un.sun_path, sizeof un.sun_path, "%s", a);
-		if (done("bind", bind(s, (struct sockaddr *)&un, sizeof un), a))
+		if (s >= 0 && done("bind", bind(s, (struct sockaddr *)&un, sizeof un), a))
 			unlink(a);
 		close(s);
 		errno = 0;
