@@ -128,6 +128,7 @@ func (l *launch) start() (_ *running, err error) {
 	}()
 
 	l.looking = l.onlook()
+	l.options.Violated.Fault = func(err error) { l.say.warn("%v", err) }
 	l.options.Program, l.options.Env = l.Argv[0], os.Environ()
 	mode := l.lookups()
 	l.askForNames(mode)

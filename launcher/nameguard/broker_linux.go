@@ -1,7 +1,6 @@
 package nameguard
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -85,12 +84,12 @@ type Broker struct {
 }
 
 // Serve takes over the listener and the root of a sandbox, which a Cage gave away, and
-// returns when the inside has tried its canary and was refused as it should be. From then on
-// calls are served until nobody is left to make any. With an error nothing is served, and
+// returns when the inside has tried its canary and was refused as it should be, or is gone.
+// From then on calls are served until nobody is left to make any. With an error nothing is served, and
 // the descriptors are closed.
 //
 // The broker holds its threads until the sandbox has ended.
-func Serve(ctx context.Context, listenerFD, rootFD int, o Options) (_ *Broker, err error) {
+func Serve(listenerFD, rootFD int, o Options) (_ *Broker, err error) {
 	b := &Broker{
 		o: o, rules: o.Rules, listener: listener(listenerFD), root: rootFD, proc: -1, self: -1,
 		dispatch: dispatchTable(native),
@@ -123,7 +122,7 @@ func Serve(ctx context.Context, listenerFD, rootFD int, o Options) (_ *Broker, e
 	first := make(chan error, 1)
 	b.running.Add(1)
 	b.run(b.workers[0], func(w *worker) error {
-		failed := w.prove(ctx)
+		failed := w.prove()
 		if first <- failed; failed != nil {
 			return nil //nolint:nilerr // it is said
 		}
@@ -185,12 +184,9 @@ func (b *Broker) fault(r any) {
 }
 
 // prove serves the first call, which is the canary's.
-func (w *worker) prove(ctx context.Context) error {
+func (w *worker) prove() error {
 	b := w.b
 	for waited := 0; !b.listener.await(canaryStep); waited += canaryStep {
-		if ctx.Err() != nil {
-			return fmt.Errorf("guard names: %w", context.Cause(ctx))
-		}
 		if waited >= canaryWait || b.listener.ended() {
 			return errors.New("guard names: no call comes out of the sandbox")
 		}

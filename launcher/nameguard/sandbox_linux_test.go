@@ -118,7 +118,7 @@ func (b *box) run(argv ...string) outcome {
 	_ = theirs.Close()
 	var o outcome
 	if !b.plain {
-		b.serve(ctx, cmd, ours, cage, &o)
+		b.serve(cmd, ours, cage, &o)
 	} else {
 		_ = cmd.Wait()
 	}
@@ -130,7 +130,7 @@ func (b *box) run(argv ...string) outcome {
 }
 
 // serve waits for the shim's descriptors and serves until the command has ended.
-func (b *box) serve(ctx context.Context, cmd *exec.Cmd, ours int, cage Cage, o *outcome) {
+func (b *box) serve(cmd *exec.Cmd, ours int, cage Cage, o *outcome) {
 	b.tb.Helper()
 	rules, err := Compile(b.config)
 	must(b.tb, err)
@@ -159,7 +159,7 @@ func (b *box) serve(ctx context.Context, cmd *exec.Cmd, ours int, cage Cage, o *
 	if b.options != nil {
 		b.options(&opts)
 	}
-	broker, err := Serve(ctx, fds[0], fds[1], opts)
+	broker, err := Serve(fds[0], fds[1], opts)
 	if o.err = err; err != nil {
 		_ = cmd.Wait()
 		return

@@ -147,7 +147,7 @@ func command(bwrap string, f *Facts, plan []Mount, inner []string, control, stde
 	// A Ctrl-C in the caller's terminal is for us to pass on; in its process group
 	// bubblewrap would die of it and take the command along.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if len(masks) > 0 {
+	if len(masks) > 0 || ownsDevices() {
 		if err := stageMasks(cmd, f.Exe, masks, options(all), fds); err != nil {
 			return nil, nil, err
 		}

@@ -1,10 +1,8 @@
 package sandbox
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"postern/launcher/nameguard"
 )
@@ -13,14 +11,9 @@ import (
 // the rules are, it is never made.
 const canaryName = ".postern-canary"
 
-// guardWait bounds how long the guard may take to stand.
-const guardWait = 15 * time.Second
-
 // guardNames takes over the descriptors that the inside gave away, and serves what the
 // command will ask for until it has ended.
 func (p *Process) guardNames() error {
-	ctx, cancel := context.WithTimeout(context.Background(), guardWait)
-	defer cancel()
 	fds := p.cage
 	p.cage = nil
 	if len(fds) != 2 {
@@ -28,11 +21,17 @@ func (p *Process) guardNames() error {
 		return &Refusal{Reason: ReasonProtocol, Detail: fmt.Sprintf("the inside gave %d descriptors to guard names by, want 2", len(fds))}
 	}
 	g := p.facts.guard
-	broker, err := nameguard.Serve(ctx, fds[0], fds[1], nameguard.Options{
+	broker, err := nameguard.Serve(fds[0], fds[1], nameguard.Options{
 		Rules: g.rules, Free: g.free, Private: g.private,
 		Canary: nameguard.Canary{Dir: g.canary, Name: canaryName},
 		Notice: p.violated.Notice, Report: p.violated.Report,
-		Fatal: func(error) { p.Kill() },
+		Fault: p.violated.Fault,
+		Fatal: func(err error) {
+			if p.violated.Fault != nil {
+				p.violated.Fault(err)
+			}
+			p.Kill()
+		},
 	})
 	if err != nil {
 		return g.refused(err.Error(), err)

@@ -19,7 +19,7 @@ import (
 // bind mounts are recursive, though: what is mounted below a folder beforehand comes
 // along, read-only or not, and is locked as if it had been mounted there.
 //
-// So where many are wanted, a process between the launcher and bubblewrap makes those of
+// So where many are wanted, and where the host's devices are to be kept, a process between the launcher and bubblewrap makes those of
 // the denials and pins in a mount namespace of its own, one system call or two for each,
 // gives its capabilities up and becomes bubblewrap. Where the kernel does not let it, it
 // becomes bubblewrap with all of the mounts to make. PID 1 checks the result in either
@@ -107,6 +107,11 @@ func becomeBwrap(args []string) int {
 		return initFailed(errors.New("make masks: too few arguments"))
 	}
 	argv := slices.Clone(args[2:])
+	if ownsDevices() {
+		if err := keepDevices(); err != nil {
+			return initFailed(err)
+		}
+	}
 	if err := makeMasks(args[0]); err != nil {
 		if args[1] == "0" {
 			return initFailed(fmt.Errorf("%s: %w", tooManyMounts, err))

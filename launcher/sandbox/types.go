@@ -86,7 +86,12 @@ type Options struct {
 // Violated are called, if they are not nil, for calls that a rule about names refused:
 // Notice before the call has failed, at any time and from any thread, and it must not
 // block; Report later, by one goroutine at a time, and not for those that found no room.
-type Violated struct{ Notice, Report func(nameguard.Violation) }
+//
+// Fault hears, at most twice, of a fault of ours: one call failed by it, or the run ends.
+type Violated struct {
+	Notice, Report func(nameguard.Violation)
+	Fault          func(error)
+}
 
 // Command is what runs in a sandbox. The environment is the whole one, secrets
 // included: it travels through an inherited socket only.
