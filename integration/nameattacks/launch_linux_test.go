@@ -1,7 +1,6 @@
 package nameattacks
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -99,7 +98,7 @@ func serve(cmd *exec.Cmd, ours int, o *order) (result, error) {
 		defer mu.Unlock()
 		r.Faults = append(r.Faults, err.Error())
 	}
-	broker, err := nameguard.Serve(context.Background(), fds[0], fds[1], nameguard.Options{
+	broker, err := nameguard.Serve(fds[0], fds[1], nameguard.Options{
 		Rules: rules, Free: o.Cage.Free, Private: o.Private, Canary: o.Cage.Canary,
 		Report: func(v nameguard.Violation) {
 			mu.Lock()
