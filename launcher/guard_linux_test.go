@@ -69,3 +69,20 @@ func TestGuardedRunIsARun(t *testing.T) {
 		t.Errorf("status %d: %s", r.code, r.stderr)
 	}
 }
+
+// At a terminal, too: the command leads the foreground, keys are signals, and what is said
+// through names of the terminal comes out.
+func TestGuardedRunAtATerminal(t *testing.T) {
+	w := newWorld(t)
+	newAppliance(t, w.runs)
+	c := newConsole(t)
+	cmd := c.start(w.command("run", "--deny-name", "*.key", "--", "/bin/sh", "-c",
+		`tty; echo opened >/dev/tty; echo again >/dev/stdout; echo x > a.key || echo no; trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.05; done`))
+	c.sees("/dev/pts/0\r\nopened\r\nagain\r\n")
+	c.sees("no\r\nready\r\n")
+	c.types("\x03")
+	c.sees("caught")
+	if code := c.ends(cmd); code != 9 {
+		t.Errorf("status %d", code)
+	}
+}
