@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
 
 	"postern/integration/netlab"
 )
@@ -55,7 +56,9 @@ func soak(t *testing.T) { //nolint:thelper // the test
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newSoakLoad(t, number(t, soakSessionsEnv, 500), number(t, soakTunnelsEnv, 5000), length)
+	sessions, tunnels := number(t, soakSessionsEnv, 500), number(t, soakTunnelsEnv, 5000)
+	needDescriptors(t, 4*sessions+3*tunnels+500)
+	l := newSoakLoad(t, sessions, tunnels, length)
 	servers := soakOrigins(t)
 	defer servers()
 	caddy := startSoaked(t, l.run)
@@ -88,6 +91,19 @@ func soak(t *testing.T) { //nolint:thelper // the test
 	}
 	caddy.stop()
 	l.judge(t, base, end, samples, readAudit(t, caddy.log))
+}
+
+// needDescriptors holds the test to a machine where it means something: the appliance,
+// and this process as its clients and its far side, open so many each.
+func needDescriptors(t *testing.T, n int) {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Max < uint64(n) {
+		t.Fatalf("a process may open %d files here (ulimit -Hn), and %d are needed; ask for fewer by %s", limit.Max, n, soakTunnelsEnv)
+	}
 }
 
 // sample is what the appliance holds at a time.
