@@ -128,7 +128,7 @@ func (b *bed) postern(t *testing.T, w *world.World, tools, name string, race tim
 		argv = append(argv, "--env", placeEnv+name+"="+value)
 	}
 	argv = append(argv, "--env", "GORACE=atexit_sleep_ms=0", "--", filepath.Join(tools, "self"), wardenPart, name, race.String())
-	ctx, cancel := context.WithTimeout(t.Context(), race+patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*race+patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(w.Bin, "postern"), argv...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
