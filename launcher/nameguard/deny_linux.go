@@ -35,6 +35,18 @@ func (w *worker) deny(s *slot, rule *Rule, action string) verdict {
 	return fail(unix.EACCES)
 }
 
+// absent answers for a file that would be made below what is not there. Where that may not be
+// made either, this is why: a repository without hooks is not to say that there is no such
+// folder, whereupon people make one.
+func (w *worker) absent(s *slot) verdict {
+	if s.lost && w.judge(s).kind == going {
+		if rule := w.b.rules.Check(s.place(), s.last(), OpMakeDir); rule != nil {
+			return w.deny(s, rule, actionCreate)
+		}
+	}
+	return fail(unix.ENOENT)
+}
+
 // comm is what the calling thread is called.
 func (w *worker) comm() string {
 	w.proc = append(decimal(w.proc[:0], int(w.note.pid)), "/comm\x00"...)

@@ -62,7 +62,10 @@ func (w *worker) openOnce(s *slot, flags, mode uint32) verdict {
 		}
 		return fail(unix.EISDIR)
 	}
-	if v := w.resolve(s, directory || whole(flags)); v.kind != going {
+	switch v := w.resolve(s, directory || whole(flags)); {
+	case v.kind == failing && v.err == unix.ENOENT && flags&unix.O_CREAT != 0:
+		return w.absent(s)
+	case v.kind != going:
 		return v
 	}
 	if s.own >= 0 {

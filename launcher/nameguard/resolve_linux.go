@@ -31,6 +31,8 @@ type slot struct {
 	real  [maxPath + 1]byte // the path of dir in the sandbox
 	reach int               // its length
 
+	lost bool // the way broke off: name is what dir has not
+
 	own   int // the place is the caller's own descriptor of that number; -1: it is not
 	links int // symlinks that were followed
 }
@@ -118,6 +120,7 @@ func (s *slot) setName(name []byte, slash bool) {
 // slot's directory, if it does not begin with a slash. Symlinks on the way are followed,
 // the last name is left alone.
 func (w *worker) resolve(s *slot, whole bool) verdict {
+	s.lost = false
 	if e := s.split(whole); e != 0 {
 		return fail(e)
 	}
@@ -152,7 +155,7 @@ func (w *worker) way(s *slot) verdict {
 	case 0:
 		s.enter(fd, false)
 		return verdict{}
-	case unix.ELOOP:
+	case unix.ELOOP, unix.ENOENT: // which name is missing the walk finds out
 		return w.walk(s, from)
 	default:
 		return fail(e)

@@ -90,6 +90,9 @@ func (w *worker) step(s *slot, at *ownEntry, name []byte) (verdict, int) {
 			*at = ownProcess
 			return verdict{}, 0
 		}
+		if s.lost = e == unix.ENOENT; s.lost {
+			s.setName(name, false)
+		}
 		return fail(e), 0
 	}
 	if e := statx(fd, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_MNT_ID|unix.STATX_TYPE, &w.stat); e != 0 {
