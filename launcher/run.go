@@ -269,8 +269,8 @@ func (l *launch) environment(facts *sandbox.Facts, answer lease.Answer, p *sandb
 		Mode: l.Environment, Host: os.Environ(), Pass: l.Env,
 		Session: l.ID, Home: facts.Home, Dir: facts.Dir, Runtime: in.Runtime, Temp: in.Temp,
 		HTTP: proxyAddr(p, 0), SOCKS: proxyAddr(p, 1), SharedHome: in.SharedHome, Login: in.Login.Userinfo(), AllProxy: l.AllProxy,
-		Nameserver: l.nameserver,
-		Connect:    in.Exe + " " + connectCommand, GitConfig: in.Git, ReadToken: answer.ReadToken,
+		Nameserver: l.nameserver, NoHooks: facts.NoHooks(),
+		Connect: in.Exe + " " + connectCommand, GitConfig: in.Git, ReadToken: answer.ReadToken,
 	}
 	return e.Build()
 }

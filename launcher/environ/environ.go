@@ -64,6 +64,9 @@ type Run struct {
 	// SharedHome says that Home is the user's own, with git's configuration of the user.
 	SharedHome bool
 
+	// NoHooks says that no repository can be given hooks, by rules about names.
+	NoHooks bool
+
 	// Login is what the proxies ask for, nil for nothing.
 	Login *url.Userinfo
 
@@ -190,7 +193,14 @@ func (r *Run) place(vars map[string]string) {
 		vars["XDG_RUNTIME_DIR"] = r.Runtime
 	}
 	vars["POSTERN_SESSION"] = r.Session
+	if r.NoHooks && vars[cargoVCS] == "" {
+		vars[cargoVCS] = "none"
+	}
 }
+
+// cargoVCS says what cargo new and cargo init make of a new package. A repository that
+// they make has a folder for hooks, which no configuration takes away: libgit2 makes it.
+const cargoVCS = "CARGO_CARGO_NEW_VCS"
 
 // proxies point every client that can be pointed. Clients disagree about the case of
 // the names, so both are there; all values carry a scheme.

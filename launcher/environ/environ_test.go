@@ -34,6 +34,22 @@ func build(t *testing.T, r Run) map[string]string {
 	return vars
 }
 
+// Where no repository can have hooks cargo makes none, unless the caller wants it to.
+func TestNoHooks(t *testing.T) {
+	r := example()
+	if got, there := build(t, r)[cargoVCS]; there {
+		t.Errorf("with hooks: %q", got)
+	}
+	r.NoHooks = true
+	if got := build(t, r)[cargoVCS]; got != "none" {
+		t.Errorf("without hooks: %q", got)
+	}
+	r.Pass = []string{cargoVCS + "=git"}
+	if got := build(t, r)[cargoVCS]; got != "git" {
+		t.Errorf("as the caller says: %q", got)
+	}
+}
+
 func TestWhatIsSet(t *testing.T) {
 	got := build(t, example())
 	want := map[string]string{

@@ -83,6 +83,10 @@ func (f *Facts) addGuard(p *Profile) error {
 	return nil
 }
 
+// NoHooks reports whether rules about names keep the run from making hooks anywhere: on
+// macOS the profile always does.
+func (f *Facts) NoHooks() bool { return f.guard != nil || forbidsNames && !guardsNames }
+
 // nameFree are the folders of the run in which no rule about names holds. Where nothing can
 // be written there is nothing to free.
 func (f *Facts) nameFree(p *Profile) (out []string) {
