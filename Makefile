@@ -6,7 +6,7 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 POSTERN_RACE ?= 30s
 
-.PHONY: all build demo test attacks clients lint fuzz bench soak clean
+.PHONY: all build demo test attacks namework clients lint fuzz bench soak clean
 
 all: build
 
@@ -28,6 +28,10 @@ test: ## everything, under the race detector
 attacks: ## every attack on the names of a run, races for $(POSTERN_RACE) each
 	@.ci/deps bubblewrap gcc git
 	POSTERN_RACE=$(POSTERN_RACE) $(GO) test -v -count=1 -timeout 2h ./integration/nameattacks
+
+namework: ## real work of the larger sizes in runs whose names are guarded, and outside
+	@.ci/deps bubblewrap gcc git
+	POSTERN_NAMEWORK=all $(GO) test -v -count=1 -timeout 2h ./integration/namework
 
 clients: ## every client in a real run, after installing those that are missing
 	@integration/clients/install
