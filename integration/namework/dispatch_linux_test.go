@@ -58,7 +58,7 @@ func TestDispatch(t *testing.T) {
 			var out, said []byte
 			var refused []string
 			for _, e := range events {
-				switch e.Type {
+				switch e.Type { //nolint:exhaustive // the others say how it went
 				case spec.Stdout:
 					out = append(out, e.Bytes()...)
 				case spec.Stderr:

@@ -48,6 +48,7 @@ func lacks(program string) bool {
 
 // compare does the work twice in the same place.
 func (w *work) compare(t *testing.T) {
+	t.Helper()
 	p := newPlace(t)
 	appliance(t, p.runs)
 	do := func(run func(*testing.T, string) said) (said, map[string]string) {
