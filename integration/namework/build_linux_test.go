@@ -104,6 +104,9 @@ func cargoHere(t *testing.T, p *place) {
 	if _, err := os.Stat(filepath.Join(root, "bin", "cargo")); err != nil {
 		t.Skip("there is no cargo")
 	}
+	if root == "/usr" {
+		return // the system's, which every run sees
+	}
 	p.shown = []string{root + ":ro"}
 	p.path = searched + ":" + root + "/bin"
 }
