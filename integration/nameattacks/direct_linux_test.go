@@ -1,6 +1,7 @@
 package nameattacks
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -188,9 +189,14 @@ func withoutGit() string {
 	return ""
 }
 
-// how opens by openat2.
+// how opens by openat2, again where something was moved meanwhile, as openat2(2) asks for.
 func how(dirfd int, path string, resolve uint64) error {
-	return spill(unix.Openat2(dirfd, path, &unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o644, Resolve: resolve}))
+	for tries := 0; ; tries++ {
+		fd, err := unix.Openat2(dirfd, path, &unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o644, Resolve: resolve})
+		if !errors.Is(err, unix.EAGAIN) || tries == 1000 {
+			return spill(fd, err)
+		}
+	}
 }
 
 // openat2 with what it can be told of the way.

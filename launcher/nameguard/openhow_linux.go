@@ -117,6 +117,11 @@ func (w *worker) openScoped(s *slot, dirfd int32, addr uint64, flags, mode uint3
 		}
 		s.text[s.size] = 0
 		fd, e := openat2(s.dir, &s.text[from], &w.how)
+		// A way with ".." in it may have been left while something was moved, anywhere
+		// on the host: openat2(2) has callers try again.
+		for tries := 0; e == unix.EAGAIN && tries < 64; tries++ {
+			fd, e = openat2(s.dir, &s.text[from], &w.how)
+		}
 		if e != 0 {
 			return fail(e)
 		}
