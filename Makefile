@@ -30,12 +30,13 @@ attacks: ## every attack on the names of a run, races for $(POSTERN_RACE) each
 	POSTERN_RACE=$(POSTERN_RACE) $(GO) test -v -count=1 -timeout 2h ./integration/nameattacks
 
 namework: ## real work of the larger sizes in runs whose names are guarded, and outside
-	@.ci/deps bubblewrap gcc git
+	@.ci/deps bubblewrap gcc git make npm rsync vim /usr/bin/cargo
 	POSTERN_NAMEWORK=all $(GO) test -v -count=1 -timeout 2h ./integration/namework
 
 clients: ## every client in a real run, after installing those that are missing
 	@integration/clients/install
 	POSTERN_CLIENTS=all $(GO) test -v -count=1 ./integration/clients
+	POSTERN_CLIENTS=all $(GO) test -v -count=1 -run LearnNPM ./integration
 
 lint:
 	$(LINT) run ./...

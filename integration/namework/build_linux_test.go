@@ -99,10 +99,10 @@ func cargoHere(t *testing.T, p *place) {
 	out, err := exec.Command("rustc", "--print", "sysroot").Output()
 	root := strings.TrimSpace(string(out))
 	if err != nil || root == "" {
-		t.Skip("there is no cargo")
+		lacking(t, "cargo")
 	}
 	if _, err := os.Stat(filepath.Join(root, "bin", "cargo")); err != nil {
-		t.Skip("there is no cargo")
+		lacking(t, "cargo")
 	}
 	if root == "/usr" {
 		return // the system's, which every run sees
