@@ -1,6 +1,10 @@
 package nameguard
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"postern/launcher/bpf"
+)
 
 // What the filter does with the calls it names. What it does not name it allows: Landlock
 // refuses, below the guarded folders, every right that a forgotten call would need.
@@ -65,13 +69,13 @@ const (
 // filterProgram builds the program for one architecture. The calls that programs make most come
 // first.
 func filterProgram(arch uint32, t table, trapRemove bool) []unix.SockFilter {
-	notify, allow := ret(unix.SECCOMP_RET_USER_NOTIF), ret(unix.SECCOMP_RET_ALLOW)
-	var p program
-	p.load(dataArch)
-	p.isNot(arch, ret(unix.SECCOMP_RET_KILL_PROCESS))
-	p.number()
+	notify, allow := bpf.Return(unix.SECCOMP_RET_USER_NOTIF), bpf.Return(unix.SECCOMP_RET_ALLOW)
+	var p bpf.Program
+	p.Arch()
+	p.IsNot(arch, bpf.Return(unix.SECCOMP_RET_KILL_PROCESS))
+	p.Number()
 	// The x32 numbers lie above it as well.
-	p.above(newest, refuse(unix.ENOSYS))
+	p.Above(newest, bpf.Errno(unix.ENOSYS))
 	each := func(names []string, do func(nr uint32)) {
 		for _, name := range names {
 			if nr, ok := t[name]; ok {
@@ -81,29 +85,29 @@ func filterProgram(arch uint32, t table, trapRemove bool) []unix.SockFilter {
 	}
 	for _, o := range opens {
 		each([]string{o.name}, func(nr uint32) {
-			p.call(nr, func(p *program) {
-				p.arg(o.arg)
+			p.Call(nr, func(p *bpf.Program) {
+				p.Arg(o.arg)
 				// Such a descriptor gives no right to the file, and makes none.
-				p.any(unix.O_PATH, allow)
-				p.any(writes, notify)
-				p.add(allow)
+				p.Any(unix.O_PATH, allow)
+				p.Any(writes, notify)
+				p.Add(allow)
 			})
 		})
 	}
-	each(trapped, func(nr uint32) { p.is(nr, notify) })
+	each(trapped, func(nr uint32) { p.Is(nr, notify) })
 	if trapRemove {
-		each(removals, func(nr uint32) { p.is(nr, notify) })
+		each(removals, func(nr uint32) { p.Is(nr, notify) })
 	}
 	each([]string{"ioctl"}, func(nr uint32) {
-		p.call(nr, func(p *program) {
-			p.arg(1)
+		p.Call(nr, func(p *bpf.Program) {
+			p.Arg(1)
 			for _, k := range []uint32{ficlone, ficloneRange, fideDupeRange} {
-				p.is(k, allow)
+				p.Is(k, allow)
 			}
-			p.and(ioctlType)
-			p.is(ioctlBtrfs, refuse(unix.EPERM))
-			p.is(ioctlBcachefs, refuse(unix.EPERM))
-			p.add(allow)
+			p.And(ioctlType)
+			p.Is(ioctlBtrfs, bpf.Errno(unix.EPERM))
+			p.Is(ioctlBcachefs, bpf.Errno(unix.EPERM))
+			p.Add(allow)
 		})
 	})
 	for _, c := range []struct {
@@ -111,24 +115,24 @@ func filterProgram(arch uint32, t table, trapRemove bool) []unix.SockFilter {
 		mask uint32
 	}{{"clone", namespaces}, {"unshare", unshareable}} {
 		each([]string{c.name}, func(nr uint32) {
-			p.call(nr, func(p *program) {
-				p.arg(0)
-				p.any(c.mask, refuse(unix.EPERM))
-				p.add(allow)
+			p.Call(nr, func(p *bpf.Program) {
+				p.Arg(0)
+				p.Any(c.mask, bpf.Errno(unix.EPERM))
+				p.Add(allow)
 			})
 		})
 	}
 	for _, name := range []string{"chmod", "fchmod", "fchmodat", "fchmodat2"} {
 		each([]string{name}, func(nr uint32) {
-			p.call(nr, func(p *program) {
-				p.arg(modes[name])
-				p.any(0o111, notify)
-				p.add(allow)
+			p.Call(nr, func(p *bpf.Program) {
+				p.Arg(modes[name])
+				p.Any(0o111, notify)
+				p.Add(allow)
 			})
 		})
 	}
-	each(forbidden, func(nr uint32) { p.is(nr, refuse(unix.EPERM)) })
-	each(unknown, func(nr uint32) { p.is(nr, refuse(unix.ENOSYS)) })
-	p.add(allow)
+	each(forbidden, func(nr uint32) { p.Is(nr, bpf.Errno(unix.EPERM)) })
+	each(unknown, func(nr uint32) { p.Is(nr, bpf.Errno(unix.ENOSYS)) })
+	p.Add(allow)
 	return p
 }

@@ -9,44 +9,46 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"postern/launcher/bpf"
 )
 
 // lacking are filters that make a kernel that has everything look like one that has not.
-var lacking = map[string]func(p *program){
-	"Landlock": func(p *program) {
-		p.number()
-		p.is(unix.SYS_LANDLOCK_CREATE_RULESET, refuse(unix.ENOSYS))
+var lacking = map[string]func(p *bpf.Program){
+	"Landlock": func(p *bpf.Program) {
+		p.Number()
+		p.Is(unix.SYS_LANDLOCK_CREATE_RULESET, bpf.Errno(unix.ENOSYS))
 	},
-	"Landlock, switched off": func(p *program) {
-		p.number()
-		p.is(unix.SYS_LANDLOCK_CREATE_RULESET, refuse(unix.EOPNOTSUPP))
+	"Landlock, switched off": func(p *bpf.Program) {
+		p.Number()
+		p.Is(unix.SYS_LANDLOCK_CREATE_RULESET, bpf.Errno(unix.EOPNOTSUPP))
 	},
-	"Landlock that does anything": func(p *program) {
-		p.number()
-		p.is(unix.SYS_LANDLOCK_RESTRICT_SELF, ret(unix.SECCOMP_RET_ERRNO))
+	"Landlock that does anything": func(p *bpf.Program) {
+		p.Number()
+		p.Is(unix.SYS_LANDLOCK_RESTRICT_SELF, bpf.Return(unix.SECCOMP_RET_ERRNO))
 	},
-	"killable waits": func(p *program) {
-		p.number()
-		p.call(unix.SYS_SECCOMP, func(p *program) {
-			p.arg(1)
-			p.any(unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, refuse(unix.EINVAL))
-			p.add(ret(unix.SECCOMP_RET_ALLOW))
+	"killable waits": func(p *bpf.Program) {
+		p.Number()
+		p.Call(unix.SYS_SECCOMP, func(p *bpf.Program) {
+			p.Arg(1)
+			p.Any(unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, bpf.Errno(unix.EINVAL))
+			p.Add(bpf.Return(unix.SECCOMP_RET_ALLOW))
 		})
 	},
-	"notifications": func(p *program) {
-		p.number()
-		p.call(unix.SYS_SECCOMP, func(p *program) {
-			p.arg(0)
-			p.is(unix.SECCOMP_GET_NOTIF_SIZES, refuse(unix.EINVAL))
-			p.add(ret(unix.SECCOMP_RET_ALLOW))
+	"notifications": func(p *bpf.Program) {
+		p.Number()
+		p.Call(unix.SYS_SECCOMP, func(p *bpf.Program) {
+			p.Arg(0)
+			p.Is(unix.SECCOMP_GET_NOTIF_SIZES, bpf.Errno(unix.EINVAL))
+			p.Add(bpf.Return(unix.SECCOMP_RET_ALLOW))
 		})
 	},
-	"listeners": func(p *program) { // another one is on already
-		p.number()
-		p.call(unix.SYS_SECCOMP, func(p *program) {
-			p.arg(0)
-			p.is(unix.SECCOMP_SET_MODE_FILTER, refuse(unix.EBUSY))
-			p.add(ret(unix.SECCOMP_RET_ALLOW))
+	"listeners": func(p *bpf.Program) { // another one is on already
+		p.Number()
+		p.Call(unix.SYS_SECCOMP, func(p *bpf.Program) {
+			p.Arg(0)
+			p.Is(unix.SECCOMP_SET_MODE_FILTER, bpf.Errno(unix.EBUSY))
+			p.Add(bpf.Return(unix.SECCOMP_RET_ALLOW))
 		})
 	},
 }
@@ -56,9 +58,9 @@ func takeAway(what string) error {
 	if what == "" {
 		return nil
 	}
-	var p program
+	var p bpf.Program
 	lacking[what](&p)
-	p.add(ret(unix.SECCOMP_RET_ALLOW))
+	p.Add(bpf.Return(unix.SECCOMP_RET_ALLOW))
 	fprog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	if _, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&fprog))); e != 0 {
 		return e

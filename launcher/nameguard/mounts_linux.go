@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"postern/launcher/mountinfo"
 )
 
 // zone is what the rules have to say in one mount of the sandbox.
@@ -75,7 +77,7 @@ func parseMounts(data []byte, o *Options) (mounts, error) {
 		if err != nil {
 			return mounts{}, fmt.Errorf("read the mounts of the sandbox: %w", err)
 		}
-		at := unescape(fields[4])
+		at := mountinfo.Unescape(fields[4])
 		z := o.zone(at, kind[0])
 		writable := slices.Contains(strings.Split(fields[5], ","), "rw")
 		if z == guarded && writable && !slices.Contains(safe, kind[0]) {
@@ -135,23 +137,4 @@ func (o *Options) check() error {
 		}
 	}
 	return nil
-}
-
-// unescape reads the octal escapes of a path in mountinfo.
-func unescape(text string) string {
-	if !strings.Contains(text, `\`) {
-		return text
-	}
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == '\\' && i+3 < len(text) {
-			if n, err := strconv.ParseUint(text[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(text[i])
-	}
-	return b.String()
 }

@@ -2,7 +2,6 @@ package nameguard
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"go/build"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"postern/launcher/bpf/bpftest"
 )
 
 // numbersOf reads the numbers that x/sys has for an architecture.
@@ -70,46 +71,6 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// interpret runs a filter as the kernel does.
-func interpret(t *testing.T, prog []unix.SockFilter, nr, arch uint32, args ...uint64) uint32 {
-	t.Helper()
-	var data [64]byte
-	binary.LittleEndian.PutUint32(data[0:], nr)
-	binary.LittleEndian.PutUint32(data[4:], arch)
-	for i, a := range args {
-		binary.LittleEndian.PutUint64(data[16+8*i:], a)
-	}
-	var a uint32
-	for pc := 0; pc < len(prog); pc++ {
-		ins := prog[pc]
-		jump := func(yes bool) {
-			if yes {
-				pc += int(ins.Jt)
-			} else {
-				pc += int(ins.Jf)
-			}
-		}
-		switch ins.Code {
-		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
-			a = binary.LittleEndian.Uint32(data[ins.K:])
-		case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
-			jump(a == ins.K)
-		case unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K:
-			jump(a > ins.K)
-		case unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K:
-			jump(a&ins.K != 0)
-		case unix.BPF_ALU | unix.BPF_AND | unix.BPF_K:
-			a &= ins.K
-		case unix.BPF_RET | unix.BPF_K:
-			return ins.K
-		default:
-			t.Fatalf("instruction %d: code %#x", pc, ins.Code)
-		}
-	}
-	t.Fatal("the filter runs off its end")
-	return 0
-}
-
 func TestFilterProgram(t *testing.T) {
 	const (
 		allow  = uint32(unix.SECCOMP_RET_ALLOW)
@@ -129,7 +90,7 @@ func TestFilterProgram(t *testing.T) {
 			if !ok {
 				return
 			}
-			if got := interpret(t, prog, n, arch, args...); got != want {
+			if got := bpftest.Run(t, prog, n, arch, args...); got != want {
 				t.Errorf("%s: %s: %#x, want %#x", name, what, got, want)
 			}
 		}
@@ -138,7 +99,7 @@ func TestFilterProgram(t *testing.T) {
 		}
 		for _, call := range removals {
 			check(call, call, allow)
-			if n, ok := nr[call]; ok && interpret(t, removing, n, arch) != notify {
+			if n, ok := nr[call]; ok && bpftest.Run(t, removing, n, arch) != notify {
 				t.Errorf("%s: %s is not trapped where it should be", name, call)
 			}
 		}
@@ -178,11 +139,11 @@ func TestFilterProgram(t *testing.T) {
 			}
 		}
 		for _, n := range []uint32{newest + 1, 0x40000000, 0x40000002, 0xffffffff} {
-			if got := interpret(t, prog, n, arch); got != refused(unix.ENOSYS) {
+			if got := bpftest.Run(t, prog, n, arch); got != refused(unix.ENOSYS) {
 				t.Errorf("%s: number %#x: %#x", name, n, got)
 			}
 		}
-		if got := interpret(t, prog, 1, arch^1); got != unix.SECCOMP_RET_KILL_PROCESS {
+		if got := bpftest.Run(t, prog, 1, arch^1); got != unix.SECCOMP_RET_KILL_PROCESS {
 			t.Errorf("%s: another architecture: %#x", name, got)
 		}
 	}

@@ -1,8 +1,9 @@
 package sandbox
 
 import (
-	"strconv"
 	"strings"
+
+	"postern/launcher/mountinfo"
 )
 
 // mountPoint is one line of mountinfo (proc(5)): what of which file system is where.
@@ -14,38 +15,19 @@ type mountPoint struct {
 
 // readMounts reads mountinfo, and leaves out what it does not understand: such a line
 // names no folder.
-func readMounts(mountinfo string) []mountPoint {
+func readMounts(info string) []mountPoint {
 	var out []mountPoint
-	for line := range strings.Lines(mountinfo) {
+	for line := range strings.Lines(info) {
 		fields := strings.Fields(line)
 		if len(fields) < 6 {
 			continue
 		}
-		m := mountPoint{device: fields[2], root: unescape(fields[3]), at: unescape(fields[4])}
+		m := mountPoint{device: fields[2], root: mountinfo.Unescape(fields[3]), at: mountinfo.Unescape(fields[4])}
 		if strings.HasPrefix(m.root, "/") && strings.HasPrefix(m.at, "/") {
 			out = append(out, m)
 		}
 	}
 	return out
-}
-
-// unescape reads the kernel's way of writing blanks: a backslash and three octal digits.
-func unescape(text string) string {
-	if !strings.Contains(text, `\`) {
-		return text
-	}
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == '\\' && i+3 < len(text) {
-			if n, err := strconv.ParseUint(text[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(text[i])
-	}
-	return b.String()
 }
 
 // otherNames are where else path, which has no symlinks, can be seen: through a bind

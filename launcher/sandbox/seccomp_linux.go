@@ -7,6 +7,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"postern/launcher/bpf"
 )
 
 // families a run may make sockets of. AF_VSOCK reaches the hypervisor past every
@@ -46,14 +48,6 @@ var deniedCalls = []denied{
 	{"perf_event_open", unix.SYS_PERF_EVENT_OPEN, unix.EPERM},
 }
 
-// Offsets into struct seccomp_data: int nr; __u32 arch; __u64 ip; __u64 args[6]. Both
-// architectures are little-endian, so the low half of an argument comes first.
-const (
-	dataNr   = 0
-	dataArch = 4
-	dataArgs = 16
-)
-
 // filter builds the program. It allows what it does not name: an allowlist of system
 // calls breaks with every new C library, and the sandbox does not stand on it alone.
 //
@@ -65,95 +59,46 @@ const (
 // the run at any time: whoever listens there acts outside of every sandbox. What a
 // process needs to talk to its children, a connected pair, stays.
 func filter(archToken uint32, x32, unixSockets bool) []unix.SockFilter {
-	var p program
-	p.load(dataArch)
-	p.unless(archToken, ret(unix.SECCOMP_RET_KILL_PROCESS))
-	p.load(dataNr)
+	var p bpf.Program
+	p.Arch()
+	p.IsNot(archToken, bpf.Return(unix.SECCOMP_RET_KILL_PROCESS))
+	p.Number()
 	if x32 {
 		// The x32 numbers are other names for the same calls. No distribution uses them.
-		p.atLeast(0x40000000, errno(unix.ENOSYS))
+		p.Above(0x40000000-1, bpf.Errno(unix.ENOSYS))
 	}
 	for _, d := range deniedCalls {
-		p.when(d.nr, errno(d.errno))
+		p.Is(d.nr, bpf.Errno(d.errno))
 	}
 	for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
-		p.call(nr, func(p *program) {
-			p.load(dataArgs)
+		p.Call(nr, func(p *bpf.Program) {
+			p.Arg(0)
 			for _, family := range families {
-				p.when(family, ret(unix.SECCOMP_RET_ALLOW))
+				p.Is(family, bpf.Return(unix.SECCOMP_RET_ALLOW))
 			}
 			switch {
 			case unixSockets:
-				p.when(unix.AF_UNIX, ret(unix.SECCOMP_RET_ALLOW))
+				p.Is(unix.AF_UNIX, bpf.Return(unix.SECCOMP_RET_ALLOW))
 			case nr == unix.SYS_SOCKETPAIR:
-				p.unless(unix.AF_UNIX, errno(unix.EAFNOSUPPORT))
-				p.load(dataArgs + 8)
-				p.and(0xf) // the rest is flags: SOCK_NONBLOCK, SOCK_CLOEXEC
+				p.IsNot(unix.AF_UNIX, bpf.Errno(unix.EAFNOSUPPORT))
+				p.Arg(1)
+				p.And(0xf) // the rest is flags: SOCK_NONBLOCK, SOCK_CLOEXEC
 				for _, kind := range pairTypes {
-					p.when(kind, ret(unix.SECCOMP_RET_ALLOW))
+					p.Is(kind, bpf.Return(unix.SECCOMP_RET_ALLOW))
 				}
 			}
-			p.add(errno(unix.EAFNOSUPPORT))
+			p.Add(bpf.Errno(unix.EAFNOSUPPORT))
 		})
 	}
-	p.call(unix.SYS_IOCTL, func(p *program) {
-		p.load(dataArgs + 8)
+	p.Call(unix.SYS_IOCTL, func(p *bpf.Program) {
+		p.Arg(1)
 		for _, request := range ttyInjections {
-			p.when(request, errno(unix.EPERM))
+			p.Is(request, bpf.Errno(unix.EPERM))
 		}
-		p.add(ret(unix.SECCOMP_RET_ALLOW))
+		p.Add(bpf.Return(unix.SECCOMP_RET_ALLOW))
 	})
-	p.add(ret(unix.SECCOMP_RET_ALLOW))
+	p.Add(bpf.Return(unix.SECCOMP_RET_ALLOW))
 	return p
-}
-
-// program is a filter being written.
-type program []unix.SockFilter
-
-func (p *program) add(ins unix.SockFilter) { *p = append(*p, ins) }
-
-func (p *program) load(offset uint32) {
-	p.add(unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset})
-}
-
-// and keeps the bits of mask of the loaded word.
-func (p *program) and(mask uint32) {
-	p.add(unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: mask})
-}
-
-// when runs then if the loaded word is k.
-func (p *program) when(k uint32, then unix.SockFilter) {
-	p.add(unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: k})
-	p.add(then)
-}
-
-// unless runs then if the loaded word is not k.
-func (p *program) unless(k uint32, then unix.SockFilter) {
-	p.add(unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: k})
-	p.add(then)
-}
-
-// atLeast runs then if the loaded word is k or more.
-func (p *program) atLeast(k uint32, then unix.SockFilter) {
-	p.add(unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jf: 1, K: k})
-	p.add(then)
-}
-
-// call runs body if the loaded word is nr. The body must end in a return, for it
-// loads another word.
-func (p *program) call(nr uint32, body func(*program)) {
-	var b program
-	body(&b)
-	p.add(unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: uint8(len(b)), K: nr}) //nolint:gosec // a body is a dozen instructions
-	*p = append(*p, b...)
-}
-
-func ret(action uint32) unix.SockFilter {
-	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: action}
-}
-
-func errno(e unix.Errno) unix.SockFilter {
-	return ret(unix.SECCOMP_RET_ERRNO | uint32(e)&unix.SECCOMP_RET_DATA) //nolint:gosec // error numbers are small
 }
 
 // seccompProgram is the filter as bubblewrap reads it: the array of struct

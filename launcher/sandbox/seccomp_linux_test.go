@@ -1,10 +1,11 @@
 package sandbox
 
 import (
-	"encoding/binary"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"postern/launcher/bpf/bpftest"
 )
 
 // call is what the kernel shows a filter: struct seccomp_data.
@@ -14,42 +15,10 @@ type call struct {
 	args [6]uint64
 }
 
-// run interprets a filter as the kernel does, for the instructions it may hold.
+// run is what a filter says of a call.
 func run(t *testing.T, prog []unix.SockFilter, c call) uint32 {
 	t.Helper()
-	var data [64]byte
-	binary.LittleEndian.PutUint32(data[0:], c.nr)
-	binary.LittleEndian.PutUint32(data[4:], c.arch)
-	for i, a := range c.args {
-		binary.LittleEndian.PutUint64(data[16+8*i:], a)
-	}
-	var a uint32
-	for pc := 0; pc < len(prog); pc++ {
-		ins := prog[pc]
-		jump := func(yes bool) {
-			if yes {
-				pc += int(ins.Jt)
-			} else {
-				pc += int(ins.Jf)
-			}
-		}
-		switch ins.Code {
-		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
-			a = binary.LittleEndian.Uint32(data[ins.K:])
-		case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
-			jump(a == ins.K)
-		case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K:
-			jump(a >= ins.K)
-		case unix.BPF_ALU | unix.BPF_AND | unix.BPF_K:
-			a &= ins.K
-		case unix.BPF_RET | unix.BPF_K:
-			return ins.K
-		default:
-			t.Fatalf("instruction %d: code %#x", pc, ins.Code)
-		}
-	}
-	t.Fatal("the filter runs off its end")
-	return 0
+	return bpftest.Run(t, prog, c.nr, c.arch, c.args[:]...)
 }
 
 func TestFilter(t *testing.T) {
