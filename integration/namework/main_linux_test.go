@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 }
 
 // postern is the launcher as it is shipped, built once.
-func postern(t *testing.T) string {
+func postern(t testing.TB) string {
 	t.Helper()
 	if _, err := sandbox.FindBwrap(nil); err != nil {
 		t.Skip("there is no bubblewrap")
@@ -63,7 +63,7 @@ func postern(t *testing.T) string {
 }
 
 // appliance takes the leases of launchers, and refuses every connection of their runs.
-func appliance(t *testing.T, dir string) {
+func appliance(t testing.TB, dir string) {
 	t.Helper()
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, leaseSocket), Net: "unix"})
 	if err != nil {

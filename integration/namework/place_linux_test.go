@@ -25,7 +25,7 @@ type place struct {
 // searched is where most work finds its programs.
 const searched = "/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin"
 
-func newPlace(t *testing.T) *place {
+func newPlace(t testing.TB) *place {
 	t.Helper()
 	base, err := os.MkdirTemp("", "w") //nolint:usetesting // short, for the run directory holds a socket
 	if err != nil {
@@ -53,7 +53,7 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-func (p *place) make(t *testing.T, dirs ...string) {
+func (p *place) make(t testing.TB, dirs ...string) {
 	t.Helper()
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -62,7 +62,7 @@ func (p *place) make(t *testing.T, dirs ...string) {
 	}
 }
 
-func (p *place) write(t *testing.T, path, text string) {
+func (p *place) write(t testing.TB, path, text string) {
 	t.Helper()
 	p.make(t, filepath.Dir(path))
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -76,7 +76,7 @@ type said struct {
 	code     int
 }
 
-func end(t *testing.T, cmd *exec.Cmd) said {
+func end(t testing.TB, cmd *exec.Cmd) said {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -88,7 +88,7 @@ func end(t *testing.T, cmd *exec.Cmd) said {
 }
 
 // outside runs a script in the tree as the user would, with what a run is told of hooks.
-func (p *place) outside(t *testing.T, script string) said {
+func (p *place) outside(t testing.TB, script string) said {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-euc", script)
 	cmd.Dir = p.tree
@@ -97,7 +97,7 @@ func (p *place) outside(t *testing.T, script string) said {
 }
 
 // inside runs it where names are guarded.
-func (p *place) inside(t *testing.T, script string) said {
+func (p *place) inside(t testing.TB, script string) said {
 	t.Helper()
 	args := []string{"run"}
 	for _, rule := range nameguard.Secrets() {
@@ -116,7 +116,7 @@ func (p *place) inside(t *testing.T, script string) said {
 }
 
 // launcher is a call of it in the tree.
-func (p *place) launcher(t *testing.T, args ...string) *exec.Cmd {
+func (p *place) launcher(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(postern(t), args...)
 	cmd.Dir = p.tree

@@ -61,7 +61,7 @@ func (w *work) compare(t *testing.T) {
 	t.Helper()
 	p := newPlace(t)
 	appliance(t, p.runs)
-	do := func(run func(*testing.T, string) said) (said, map[string]string) {
+	do := func(run func(testing.TB, string) said) (said, map[string]string) {
 		if w.prepare != nil {
 			w.prepare(t, p)
 		}
