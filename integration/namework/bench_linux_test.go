@@ -1,6 +1,7 @@
 package namework
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -88,6 +89,9 @@ func (w *benched) once(b *testing.B, run func(*place, testing.TB, string) said) 
 	took, err := strconv.ParseInt(strings.TrimSpace(s.out), 10, 64)
 	if s.code != 0 || err != nil {
 		b.Fatalf("status %d: %v\n%s%s", s.code, err, s.out, tail(s.err))
+	}
+	if err := os.RemoveAll(p.base); err != nil { // now, for there will be many
+		b.Fatal(err)
 	}
 	return float64(took) / 1e6
 }
