@@ -48,6 +48,7 @@ fuzz: ## every fuzz target for $(FUZZTIME) each
 
 bench: ## timings beside a floor measured in the same run
 	$(GO) test -run '^$$' -bench . -benchmem ./caddy-modules/... ./gitgw/... ./dnsguard/... ./launcher/...
+	$(GO) test -run '^$$' -bench . -benchtime 5x -timeout 1h ./integration/namework
 
 soak: ## 50 pushes of 20 MB and 5 of 200 MB at a time, beside a reverse proxy in the same rounds; then 20 min of 500 sessions with 5,000 tunnels (POSTERN_SOAK_TIME, _SESSIONS, _TUNNELS)
 	POSTERN_SOAK=1 $(GO) test -run Soak -v -count=1 -timeout 0 ./gitgw

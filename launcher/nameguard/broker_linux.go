@@ -64,8 +64,10 @@ type Broker struct {
 	dispatch [newest + 1]call
 	workers  []*worker
 
-	umasks umasks
-	moves  sync.Mutex // held while anything but a plain file may come to a name
+	umasks   umasks
+	together together
+	moves    sync.Mutex    // held while anything but a plain file may come to a name
+	moved    atomic.Uint64 // how often a directory or a symlink came to one
 
 	canarySeen atomic.Bool
 	proved     atomic.Bool
@@ -152,6 +154,7 @@ func (b *Broker) run(w *worker, work func(*worker) error, early chan<- error) {
 
 func (b *Broker) work(w *worker, work func(*worker) error, early chan<- error) {
 	defer b.running.Done()
+	defer w.known.forget()
 	err := w.settle()
 	if err != nil && early != nil {
 		early <- fmt.Errorf("guard names: %w", err)
@@ -203,6 +206,7 @@ func (w *worker) prove() error {
 			return errors.New("guard names: the umask of the sandbox cannot be read")
 		}
 		b.umasks.start = mask
+		b.together.begin(int(w.note.pid))
 		return nil
 	}()
 	if err != nil {

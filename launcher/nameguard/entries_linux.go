@@ -5,7 +5,7 @@ import "golang.org/x/sys/unix"
 // place reads a path of the caller and finds where it leads, without following the last
 // name.
 func (w *worker) place(s *slot, dirfd int32, addr uint64) verdict {
-	if v := w.readPath(s, dirfd, addr); v.kind != going {
+	if v := w.readPath(s, dirfd, addr, true); v.kind != going {
 		return v
 	}
 	v := w.resolve(s, false)
@@ -92,6 +92,7 @@ func (w *worker) symlink(target uint64, dirfd int32, addr uint64) verdict {
 	}
 	w.b.moves.Lock()
 	defer w.b.moves.Unlock()
+	defer w.b.moved.Add(1)
 	return result(symlinkat(&w.old.text[0], s.dir, s.full()))
 }
 
@@ -123,6 +124,9 @@ func (w *worker) linkNames(fromFD int32, from uint64, toFD int32, to uint64, fla
 	}
 	w.b.moves.Lock()
 	defer w.b.moves.Unlock()
+	if w.old.symlink {
+		defer w.b.moved.Add(1)
+	}
 	if w.old.own >= 0 {
 		return w.linkOwn(s)
 	}
@@ -146,12 +150,12 @@ func (w *worker) apart(to *slot) verdict {
 // source finds the file that is to be linked.
 func (w *worker) source(dirfd int32, addr uint64, flags uint32) verdict {
 	s := &w.old
-	v := w.readPath(s, dirfd, addr)
+	v := w.readPath(s, dirfd, addr, true)
 	if v.kind == failing && v.err == unix.ENOENT || v.kind == going && s.size == 0 {
 		if flags&unix.AT_EMPTY_PATH == 0 || dirfd < 0 {
 			return fail(unix.ENOENT)
 		}
-		s.own = int(dirfd)
+		s.own, s.symlink = int(dirfd), true // for all that is known
 		return verdict{}
 	}
 	for v.kind == going {
@@ -163,6 +167,7 @@ func (w *worker) source(dirfd int32, addr uint64, flags uint32) verdict {
 			return fail(e)
 		}
 		kind := w.stat.Mode & unix.S_IFMT
+		s.symlink = kind == unix.S_IFLNK
 		if s.slash && kind != unix.S_IFDIR {
 			return fail(unix.ENOTDIR)
 		}

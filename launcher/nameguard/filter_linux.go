@@ -12,7 +12,7 @@ var (
 	// trapped always go to the broker.
 	trapped = []string{
 		"creat", "mkdir", "mkdirat", "mknod", "mknodat", "symlink", "symlinkat", "link", "linkat",
-		"rename", "renameat", "renameat2", "truncate", "openat2", "bind", "umask",
+		"rename", "renameat", "renameat2", "truncate", "openat2", "bind", "umask", "sched_setaffinity",
 	}
 
 	// removals go to the broker where the rules are about deleting, too.

@@ -5,7 +5,7 @@ import "golang.org/x/sys/unix"
 // open opens a file for a call of which the flags stood in registers.
 func (w *worker) open(dirfd int32, addr uint64, flags, mode uint32) verdict {
 	s := &w.new
-	if v := w.readPath(s, dirfd, addr); v.kind != going {
+	if v := w.readPath(s, dirfd, addr, !whole(flags)); v.kind != going {
 		return v
 	}
 	return w.openPath(s, flags, mode&0o7777)
@@ -193,12 +193,16 @@ func (w *worker) give(fd int, flags uint32, atOnce, blocking bool) verdict {
 			return fail(e)
 		}
 	}
+	held := w.hold()
 	w.added = addition{id: w.note.id, from: uint32(fd), newFlags: flags & unix.O_CLOEXEC} //nolint:gosec // descriptors are small
-	if atOnce {
+	if atOnce && !held {
 		w.added.flags = unix.SECCOMP_ADDFD_FLAG_SEND
 		w.sending.Store(true)
 	}
 	to, e := w.b.listener.add(&w.added)
+	if held {
+		w.release()
+	}
 	closeFD(fd)
 	w.sending.Store(false)
 	switch {
@@ -206,7 +210,7 @@ func (w *worker) give(fd int, flags uint32, atOnce, blocking bool) verdict {
 		return verdict{kind: gone}
 	case e != 0:
 		return fail(e)
-	case atOnce:
+	case atOnce && !held:
 		return verdict{kind: sent}
 	}
 	return verdict{kind: done, val: int64(to)}
@@ -224,7 +228,7 @@ func (b *Broker) barrier(self *worker) {
 // truncate cuts a file to a length, by its path.
 func (w *worker) truncate(addr uint64, size int64) verdict {
 	s := &w.new
-	if v := w.readPath(s, atCWD, addr); v.kind != going {
+	if v := w.readPath(s, atCWD, addr, true); v.kind != going {
 		return v
 	}
 	if size < 0 {

@@ -30,7 +30,7 @@ func (w *worker) openHow(dirfd int32, addr, how, size uint64) verdict {
 	s := &w.new
 	var v verdict
 	if resolve == 0 {
-		if v = w.readPath(s, dirfd, addr); v.kind == going {
+		if v = w.readPath(s, dirfd, addr, !whole(flags)); v.kind == going {
 			v = w.openPath(s, flags, mode)
 		}
 	} else {

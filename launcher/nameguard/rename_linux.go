@@ -75,6 +75,9 @@ func (w *worker) rename(fromFD int32, from uint64, toFD int32, to uint64, flags 
 		w.new.slash = w.new.slash || dst == unix.S_IFDIR
 	}
 	w.old.slash = w.old.slash || src == unix.S_IFDIR
+	if src != unix.S_IFREG || exchange {
+		defer w.b.moved.Add(1)
+	}
 	return result(renameat2(w.old.dir, w.old.full(), w.new.dir, w.new.full(), flags))
 }
 

@@ -31,7 +31,13 @@ type slot struct {
 	real  [maxPath + 1]byte // the path of dir in the sandbox
 	reach int               // its length
 
+	symlink bool // of what is to be linked
+
 	lost bool // the way broke off: name is what dir has not
+
+	start    int32  // what the text is relative to, as known places are
+	recalled int    // length of the way that led to dir before, and does now; -1: none did
+	version  uint64 // of Broker.moved when it was looked at
 
 	own   int // the place is the caller's own descriptor of that number; -1: it is not
 	links int // symlinks that were followed
@@ -69,6 +75,7 @@ func (s *slot) reset() {
 		closeFD(s.dir)
 	}
 	s.dir, s.keep, s.own, s.links, s.zone, s.size = -1, false, -1, 0, stranger, 0
+	s.start, s.recalled, s.symlink = nowhere, -1, false
 }
 
 // enter makes another directory the one that the rest of the path starts at.
@@ -121,20 +128,26 @@ func (s *slot) setName(name []byte, slash bool) {
 // the last name is left alone.
 func (w *worker) resolve(s *slot, whole bool) verdict {
 	s.lost = false
+	if s.recalled >= 0 {
+		s.size, s.recalled = s.recalled, -1
+		return verdict{}
+	}
 	if e := s.split(whole); e != 0 {
 		return fail(e)
 	}
-	if v := w.way(s); v.kind != going {
+	straight, v := w.way(s)
+	if v.kind != going || s.own >= 0 {
 		return v
 	}
-	if s.own >= 0 {
-		return verdict{}
+	if v = w.judge(s); v.kind == going && straight {
+		w.remember(s)
 	}
-	return w.judge(s)
+	s.start = nowhere
+	return v
 }
 
-// way goes to the directory.
-func (w *worker) way(s *slot) verdict {
+// way goes to the directory, and reports whether no symlink was on the way.
+func (w *worker) way(s *slot) (straight bool, v verdict) {
 	from := 0
 	if s.size > 0 && s.text[0] == '/' {
 		s.enter(w.b.root, true)
@@ -143,10 +156,10 @@ func (w *worker) way(s *slot) verdict {
 		}
 	}
 	if from >= s.size {
-		return verdict{}
+		return true, verdict{}
 	}
 	if s.size >= maxPath {
-		return w.walk(s, from) // after symlinks; the kernel has no limit there
+		return false, w.walk(s, from) // after symlinks; the kernel has no limit there
 	}
 	s.text[s.size] = 0
 	w.how = unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
@@ -154,17 +167,17 @@ func (w *worker) way(s *slot) verdict {
 	switch e {
 	case 0:
 		s.enter(fd, false)
-		return verdict{}
+		return true, verdict{}
 	case unix.ELOOP, unix.ENOENT: // which name is missing the walk finds out
-		return w.walk(s, from)
+		return false, w.walk(s, from)
 	default:
-		return fail(e)
+		return false, fail(e)
 	}
 }
 
 // judge finds out whose the directory of a slot is and, where the rules hold, its path.
 func (w *worker) judge(s *slot) verdict {
-	if e := statx(s.dir, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &w.stat); e != 0 {
+	if e := statx(s.dir, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_MNT_ID|unix.STATX_INO, &w.stat); e != 0 {
 		return fail(e)
 	}
 	s.mount = w.stat.Mnt_id

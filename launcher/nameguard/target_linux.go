@@ -21,13 +21,13 @@ const firstRead = 256
 func (w *worker) valid() bool { return w.b.listener.valid(&w.note.id) }
 
 // readPath reads the path at an address of the caller, once, and the directory that it is
-// relative to.
-func (w *worker) readPath(s *slot, dirfd int32, addr uint64) verdict {
+// relative to. With named it will be asked for the place of its last name, which may be known.
+func (w *worker) readPath(s *slot, dirfd int32, addr uint64, named bool) verdict {
 	s.reset()
 	if v := w.readText(s, addr); v.kind != going {
 		return v
 	}
-	if s.size > 0 && s.text[0] != '/' {
+	if (!named || !w.recall(s, dirfd)) && s.size > 0 && s.text[0] != '/' {
 		if v := w.base(s, dirfd); v.kind != going {
 			return v
 		}

@@ -17,6 +17,7 @@ type worker struct {
 	added addition
 
 	old, new slot
+	known    known
 
 	how   unix.OpenHow
 	stat  unix.Statx_t
@@ -28,10 +29,15 @@ type worker struct {
 
 	// sending says that a descriptor was given away that is still open here.
 	sending atomic.Bool
+
+	// holding says that a caller is kept on this thread's processor, which here has room
+	// for.
+	holding atomic.Bool
+	here    processors
 }
 
 func newWorker(b *Broker) *worker {
-	w := &worker{b: b, proc: make([]byte, 0, 64)}
+	w := &worker{b: b, known: newKnown(), proc: make([]byte, 0, 64)}
 	w.old.dir, w.new.dir = -1, -1
 	return w
 }
@@ -156,6 +162,9 @@ func (w *worker) decide() verdict {
 		return verdict{kind: passing}
 	case callChmod:
 		w.b.barrier(w)
+		return verdict{kind: passing}
+	case callAffinity:
+		w.b.spread(w)
 		return verdict{kind: passing}
 	case callNone:
 	}
