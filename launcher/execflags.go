@@ -97,6 +97,7 @@ func parseExec(args []string, stdin io.Reader, stdout io.Writer) (*hostRequest, 
 		repo     = fs.String("repo", "", "the run's own repository, `HOST/OWNER/NAME`")
 		links    = fs.StringArray("link", nil, "another `REPO` it may push to (repeatable)")
 		dns      = fs.String("dns", "", "`MODE` in which CMD looks names up: auto, fake, answer or off; $POSTERN_DNS otherwise")
+		guard    = fs.String("guard-names", "", "`auto|on|off`: keep names that tools act on from being made in any folder; $POSTERN_GUARD_NAMES otherwise")
 		env      = fs.StringArray("env", nil, "pass `NAME[=VALUE]` on (repeatable)")
 		quiet    = fs.BoolP("quiet", "q", false, "no warnings")
 		help     = fs.BoolP("help", "h", false, "print this")
@@ -138,6 +139,10 @@ func parseExec(args []string, stdin io.Reader, stdout io.Writer) (*hostRequest, 
 	if r.DNS, err = sandbox.ParseDNSMode(cmp.Or(*dns, os.Getenv("POSTERN_DNS"))); err != nil {
 		return nil, execUsageError(err)
 	}
+	guarded, err := sandbox.ParseGuard(cmp.Or(*guard, os.Getenv("POSTERN_GUARD_NAMES")))
+	if err != nil {
+		return nil, execUsageError(fmt.Errorf("--guard-names: %w", err))
+	}
 	if r.Default, err = backend.Parse(*deflt); err != nil {
 		return nil, execUsageError(err)
 	}
@@ -146,7 +151,7 @@ func parseExec(args []string, stdin io.Reader, stdout io.Writer) (*hostRequest, 
 		return r, err
 	}
 	r.Dir = startDir(&r.Spec, *workdir)
-	r.Profile.Dir = r.Dir
+	r.Profile.Dir, r.Profile.Guard = r.Dir, guarded
 	r.Session.Policy, r.Session.Repository, r.Session.LinkedRepositories = *policy, *repo, *links
 	if err := r.Session.Validate(); err != nil {
 		return r, execUsageError(err)

@@ -42,7 +42,7 @@ const runUsageEnd = `
 Flags are also read from POSTERN_NAME and from
   %s
 whose keys are: policy repo agent workspace link allow network mode bind protect hide
-deny_name free_dir deny_remove publish host_port nested_sandbox unix_sockets dns (auto,
+deny_name free_dir deny_remove guard_names (auto, on, off) publish host_port nested_sandbox unix_sockets dns (auto,
 fake, answer, off) environment (allow, strip) env all_proxy (http, socks, off) git_name
 git_email git_hooks tty quiet; and for macOS mac_home (wide, narrow) mac_dns (off, guard, system) mac_open exec_grant
 exec_deny. A flag wins over the environment, that over the file; lists add up.
@@ -94,6 +94,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		hide      = fs.StringArray("hide", nil, "`PATH` that is not readable, or a pattern as **/*.pem: what matches at the start (repeatable)")
 		denyNames = fs.StringArray("deny-name", nil, "names that are never made, written or moved, at any depth: a `PATTERN` as .env, *.key or .git/hooks (repeatable)")
 		freeDirs  = fs.StringArray("free-dir", nil, "`DIR` of the run in which no rule about names holds (repeatable)")
+		guard     = fs.String("guard-names", "", "`auto|on|off`: keep names that tools act on from being made in any folder (auto: where this system can)")
 		network   = fs.String("network", "", "`on|off`: off refuses every request, pushes excepted")
 		dns       = fs.String("dns", "", "`MODE` in which CMD looks names up: auto, fake, answer or off; see docs/launcher.md")
 		allow     = fs.StringArray("allow", nil, "also allow `HOST [PORT…]`, unless a policy denies it (repeatable)")
@@ -151,6 +152,11 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 	}
 	if s.TTY == tty.On && !sandbox.Terminals {
 		return nil, usageError(errors.New("--tty on: a command has no terminal of its own on this system"))
+	}
+	if fs.Changed("guard-names") {
+		if s.Guard, err = sandbox.ParseGuard(*guard); err != nil {
+			return nil, usageError(fmt.Errorf("--guard-names: %w", err))
+		}
 	}
 	if fs.Changed("network") {
 		if s.Network, err = parseOnOff(*network); err != nil {

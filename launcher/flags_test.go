@@ -100,6 +100,28 @@ func TestParseRun(t *testing.T) {
 			t.Errorf("profile %+v", p)
 		}
 	})
+	t.Run("a guard", func(t *testing.T) {
+		for _, tc := range []struct {
+			env, flag string
+			want      sandbox.Guard
+		}{{"", "", sandbox.GuardAuto}, {"off", "", sandbox.GuardOff}, {"off", "on", sandbox.GuardOn}, {"on", "auto", sandbox.GuardAuto}} {
+			t.Setenv("POSTERN_GUARD_NAMES", tc.env)
+			args := []string{"--", "cmd"}
+			if tc.flag != "" {
+				args = append([]string{"--guard-names", tc.flag}, args...)
+			}
+			r, err := parse(t, args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.profile("/run/x").Guard; got != tc.want {
+				t.Errorf("%v: %q", tc, got)
+			}
+		}
+		if _, err := parse(t, "--guard-names", "yes", "--", "cmd"); err == nil || !strings.Contains(err.Error(), `--guard-names: "yes" is none of auto, on and off`) {
+			t.Errorf("it is taken: %v", err)
+		}
+	})
 	t.Run("the working directory is where it starts, if it is shown", func(t *testing.T) {
 		r, err := parse(t, "--bind", "..", "--", "cmd")
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 func TestExecTellsOfChanges(t *testing.T) {
 	w := newWorld(t)
 	newAppliance(t, w.runs)
-	h := w.sh(nil, `echo x > .npmrc; mkdir -p a; echo x > a/.envrc; echo x > plain`)
+	h := w.sh(nil, `mkdir -p a; echo x > a/.npmrc; echo x > a/.envrc; echo x > plain`)
 	told, _ := h.last(t).Handle.Details["changes"].([]any)
 	var paths []string
 	for _, c := range told {
@@ -27,7 +27,7 @@ func TestExecTellsOfChanges(t *testing.T) {
 		}
 		paths = append(paths, strings.TrimPrefix(path, w.tree+"/"))
 	}
-	if got := strings.Join(paths, " "); got != ".npmrc a/.envrc" {
+	if got := strings.Join(paths, " "); got != "a/.envrc a/.npmrc" {
 		t.Errorf("told of %q", got)
 	}
 	if h := w.sh(nil, "true"); h.last(t).Handle.Details["changes"] != nil || strings.Contains(h.stderr, "is new") {

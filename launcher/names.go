@@ -75,7 +75,7 @@ func (r *request) names(deny, free []string) error {
 // askNames says in a profile what is asked about names. globs are those of --protect.
 func (r *request) askNames(p *sandbox.Profile, globs []string) {
 	p.NameGlobs = append(named("--protect", globs), r.DenyNames...)
-	p.NameFree, p.NameRemove = r.FreeDirs, r.DenyRemove
+	p.NameFree, p.NameRemove, p.Guard = r.FreeDirs, r.DenyRemove, r.Guard
 }
 
 // onTheWay reports whether a rule refuses target only because it leads to what the rule

@@ -316,7 +316,7 @@ func TestSummary(t *testing.T) {
 		a.send(lease.Event{Type: lease.EventDenied, Session: "s", Fields: map[string]any{"target": r.URL.Host + ":80", "reason": "no rule allows it; add one", "code": "not_allowed", "count": 1}})
 		rw.WriteHeader(http.StatusForbidden)
 	})
-	const script = "curl -s -o /dev/null http://evil.example/; curl -s -o /dev/null http://evil.example/; mkdir -p .vscode; echo x > .vscode/tasks.json; sleep 0.1"
+	const script = "curl -s -o /dev/null http://evil.example/; curl -s -o /dev/null http://evil.example/; mkdir -p sub/.vscode; echo x > sub/.vscode/tasks.json; sleep 0.1"
 	got := w.script(script)
 	for _, want := range []string{"denied 2 times: evil.example:80: no rule allows it; add one", ".vscode is new"} {
 		if !strings.Contains(got.stderr, want) {
@@ -327,8 +327,8 @@ func TestSummary(t *testing.T) {
 		t.Errorf("quiet: %q", got.stderr)
 	}
 	// What was refused is over; what was planted is there, and is told of.
-	if got := w.script("touch .npmrc", "--quiet"); !strings.Contains(got.stderr, ".npmrc is new") {
-		t.Errorf("quiet about a new .npmrc: %q", got.stderr)
+	if got := w.script("touch sub/.npmrc", "--quiet"); !strings.Contains(got.stderr, ".npmrc is new") {
+		t.Errorf("quiet about a new sub/.npmrc: %q", got.stderr)
 	}
 }
 

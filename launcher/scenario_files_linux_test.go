@@ -46,7 +46,12 @@ func linkScenarios() []scenario {
 		},
 		{
 			name: "35_replaced_link_is_told", prep: func(s *stage) { s.link("nowhere", "tree/.bashrc") },
+			flags:  []string{"--guard-names", "off"},
 			script: "rm .bashrc && echo evil > .bashrc", says: "was a symbolic link to nowhere and was replaced",
+		},
+		{
+			name: "35_link_is_not_replaced", prep: func(s *stage) { s.link("nowhere", "tree/.bashrc") },
+			script: "rm .bashrc; echo evil > .bashrc || echo no", want: "no\n", says: "the name is refused by",
 		},
 	}
 }

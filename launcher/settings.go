@@ -36,6 +36,7 @@ type settings struct {
 
 	DenyNames  []nameguard.Rule // patterns of names that may not be made
 	FreeDirs   []string         // folders of the run in which no rule about names holds
+	Guard      sandbox.Guard    // whether names are guarded where no pattern asks for it
 	DenyRemove bool             // such names may not be removed either
 
 	Publish []string
@@ -60,7 +61,7 @@ type settings struct {
 // known are the keys of the settings file. The run directory is POSTERN_RUN alone,
 // for the appliance reads that too and nothing else.
 var known = []string{
-	"policy", "repo", "agent", "workspace", "link", "allow", "network", "mode", "bind", "protect", "hide", "deny_name", "free_dir", "deny_remove", "publish", "host_port", "nested_sandbox", "unix_sockets", "dns",
+	"policy", "repo", "agent", "workspace", "link", "allow", "network", "mode", "bind", "protect", "hide", "deny_name", "free_dir", "deny_remove", "guard_names", "publish", "host_port", "nested_sandbox", "unix_sockets", "dns",
 	"environment", "env", "all_proxy", "mac_home", "mac_dns", "mac_open", "exec_grant", "exec_deny", "git_name", "git_email", "git_hooks", "tty", "quiet",
 }
 
@@ -110,6 +111,9 @@ func loadSettings(path string) (*settings, error) {
 	s.Mac = r.mac()
 	if s.Mode, err = sandbox.ParseMode(r.text("mode")); err != nil {
 		r.fail("mode", err)
+	}
+	if s.Guard, err = sandbox.ParseGuard(r.text("guard_names")); err != nil {
+		r.fail("guard_names", err)
 	}
 	if s.DNS, err = sandbox.ParseDNSMode(r.text("dns")); err != nil {
 		r.fail("dns", err)

@@ -97,11 +97,11 @@ func (w *benched) once(b *testing.B, run func(*place, testing.TB, string) said) 
 }
 
 // bare runs a script in a sandbox that has the same folder, and no guard.
-func (p *place) bare(t testing.TB, script string) said {
-	t.Helper()
+func (p *place) bare(tb testing.TB, script string) said {
+	tb.Helper()
 	cmd := exec.Command("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
 		"--tmpfs", p.home, "--bind", p.tree, p.tree, "--chdir", p.tree, "--", "/bin/sh", "-euc", script)
 	cmd.Dir = p.tree
 	cmd.Env = append(slices.Clone(p.env), "PATH="+p.path, "HOME="+p.home, "GIT_CONFIG_GLOBAL="+filepath.Join(p.base, "gitconfig"))
-	return end(t, cmd)
+	return end(tb, cmd)
 }

@@ -41,10 +41,10 @@ func TestMain(m *testing.M) {
 }
 
 // postern is the launcher as it is shipped, built once.
-func postern(t testing.TB) string {
-	t.Helper()
+func postern(tb testing.TB) string {
+	tb.Helper()
 	if _, err := sandbox.FindBwrap(nil); err != nil {
-		t.Skip("there is no bubblewrap")
+		tb.Skip("there is no bubblewrap")
 	}
 	built.Do(func() {
 		if built.dir, built.err = os.MkdirTemp("", "postern"); built.err != nil { //nolint:usetesting // it outlives the test
@@ -57,17 +57,17 @@ func postern(t testing.TB) string {
 		built.said = string(out)
 	})
 	if built.err != nil {
-		t.Fatalf("build the launcher: %v\n%s", built.err, built.said)
+		tb.Fatalf("build the launcher: %v\n%s", built.err, built.said)
 	}
 	return filepath.Join(built.dir, "launcher")
 }
 
 // appliance takes the leases of launchers, and refuses every connection of their runs.
-func appliance(t testing.TB, dir string) {
-	t.Helper()
+func appliance(tb testing.TB, dir string) {
+	tb.Helper()
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, leaseSocket), Net: "unix"})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -79,7 +79,7 @@ func appliance(t testing.TB, dir string) {
 			wg.Go(func() { grant(c) })
 		}
 	})
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = ln.Close()
 		wg.Wait()
 	})

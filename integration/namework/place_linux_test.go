@@ -25,27 +25,27 @@ type place struct {
 // searched is where most work finds its programs.
 const searched = "/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin"
 
-func newPlace(t testing.TB) *place {
-	t.Helper()
+func newPlace(tb testing.TB) *place {
+	tb.Helper()
 	base, err := os.MkdirTemp("", "w") //nolint:usetesting // short, for the run directory holds a socket
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		// Go's module cache has folders that nobody may write.
 		_ = exec.Command("chmod", "-R", "u+w", base).Run()
 		_ = os.RemoveAll(base)
 	})
 	if base, err = filepath.EvalSymlinks(base); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	p := &place{base: base, home: filepath.Join(base, "home"), runs: filepath.Join(base, "r"), path: searched}
 	p.tree = filepath.Join(p.home, "tree")
-	p.make(t, p.tree, filepath.Join(base, "empty"))
+	p.make(tb, p.tree, filepath.Join(base, "empty"))
 	if err := os.Mkdir(p.runs, 0o700); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	p.write(t, filepath.Join(base, "gitconfig"), "[init]\n\ttemplateDir = "+base+"/empty\n[core]\n\thooksPath = "+base+"/empty\n")
+	p.write(tb, filepath.Join(base, "gitconfig"), "[init]\n\ttemplateDir = "+base+"/empty\n[core]\n\thooksPath = "+base+"/empty\n")
 	p.env = []string{
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
 		"GIT_AUTHOR_DATE=@1700000000 +0000", "GIT_COMMITTER_DATE=@1700000000 +0000", "LC_ALL=C.UTF-8", "TZ=UTC",
@@ -53,20 +53,20 @@ func newPlace(t testing.TB) *place {
 	return p
 }
 
-func (p *place) make(t testing.TB, dirs ...string) {
-	t.Helper()
+func (p *place) make(tb testing.TB, dirs ...string) {
+	tb.Helper()
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 }
 
-func (p *place) write(t testing.TB, path, text string) {
-	t.Helper()
-	p.make(t, filepath.Dir(path))
+func (p *place) write(tb testing.TB, path, text string) {
+	tb.Helper()
+	p.make(tb, filepath.Dir(path))
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -76,29 +76,29 @@ type said struct {
 	code     int
 }
 
-func end(t testing.TB, cmd *exec.Cmd) said {
-	t.Helper()
+func end(tb testing.TB, cmd *exec.Cmd) said {
+	tb.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return said{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
 // outside runs a script in the tree as the user would, with what a run is told of hooks.
-func (p *place) outside(t testing.TB, script string) said {
-	t.Helper()
+func (p *place) outside(tb testing.TB, script string) said {
+	tb.Helper()
 	cmd := exec.Command("/bin/sh", "-euc", script)
 	cmd.Dir = p.tree
 	cmd.Env = append(slices.Clone(p.env), "PATH="+p.path, "HOME="+p.home, "GIT_CONFIG_GLOBAL="+p.base+"/gitconfig", "CARGO_CARGO_NEW_VCS=none")
-	return end(t, cmd)
+	return end(tb, cmd)
 }
 
 // inside runs it where names are guarded.
-func (p *place) inside(t testing.TB, script string) said {
-	t.Helper()
+func (p *place) inside(tb testing.TB, script string) said {
+	tb.Helper()
 	args := []string{"run"}
 	for _, rule := range nameguard.Secrets() {
 		args = append(args, "--deny-name", rule.Text)
@@ -112,13 +112,13 @@ func (p *place) inside(t testing.TB, script string) said {
 	for _, v := range p.env {
 		args = append(args, "--env", v)
 	}
-	return end(t, p.launcher(t, append(args, "--", "/bin/sh", "-euc", script)...))
+	return end(tb, p.launcher(tb, append(args, "--", "/bin/sh", "-euc", script)...))
 }
 
 // launcher is a call of it in the tree.
-func (p *place) launcher(t testing.TB, args ...string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.Command(postern(t), args...)
+func (p *place) launcher(tb testing.TB, args ...string) *exec.Cmd {
+	tb.Helper()
+	cmd := exec.Command(postern(tb), args...)
 	cmd.Dir = p.tree
 	cmd.Env = []string{"PATH=" + p.path, "HOME=" + p.home, "POSTERN_RUN=" + p.runs, "LC_ALL=C.UTF-8", "TERM=dumb"}
 	return cmd

@@ -68,31 +68,69 @@ func readMounts(pid int, o *Options) (mounts, error) {
 func parseMounts(data []byte, o *Options) (mounts, error) {
 	out := mounts{zones: map[uint64]zone{}, above: map[string]bool{}}
 	for line := range bytes.SplitSeq(bytes.TrimSuffix(data, []byte{'\n'}), []byte{'\n'}) {
-		head, tail, ok := strings.Cut(string(line), " - ")
-		fields, kind := strings.Fields(head), strings.Fields(tail)
-		if !ok || len(fields) < 6 || len(kind) < 1 {
-			return mounts{}, fmt.Errorf("read the mounts of the sandbox: %q", line)
-		}
-		id, err := strconv.ParseUint(fields[0], 10, 64)
+		m, err := parseMount(string(line))
 		if err != nil {
 			return mounts{}, fmt.Errorf("read the mounts of the sandbox: %w", err)
 		}
-		at := mountinfo.Unescape(fields[4])
-		z := o.zone(at, kind[0])
-		writable := slices.Contains(strings.Split(fields[5], ","), "rw")
-		if z == guarded && writable && !slices.Contains(safe, kind[0]) {
-			return mounts{}, &FileSystemError{Path: at, Type: kind[0]}
+		z := o.zone(m.at, m.kind)
+		if z == guarded && m.writable && !slices.Contains(safe, m.kind) {
+			return mounts{}, &FileSystemError{Path: m.at, Type: m.kind}
 		}
-		if z == free && writable && !slices.Contains(o.Free, at) && foreign(kind[0], fields[3]) {
-			return mounts{}, fmt.Errorf("guard names: %s is a folder of the host's, and lies where the sandbox acts by itself", at)
+		if z == free && m.writable && !slices.Contains(o.Free, m.at) && foreign(m.kind, m.root) {
+			return mounts{}, fmt.Errorf("guard names: %s is a folder of the host's, and lies where the sandbox acts by itself", m.at)
 		}
-		out.zones[id] = z
-		out.lead(at)
+		out.zones[m.id] = z
+		out.lead(m.at)
 	}
 	if len(out.zones) == 0 {
 		return mounts{}, errors.New("read the mounts of the sandbox: there are none")
 	}
 	return out, nil
+}
+
+// CheckMounts says, by a *FileSystemError, which of the folders names cannot be guarded in,
+// by the mounts of our own (a mountinfo): that each lies on, and that lie in it.
+func CheckMounts(info []byte, folders []string) error {
+	for _, folder := range folders {
+		var home mount
+		for line := range bytes.SplitSeq(bytes.TrimSuffix(info, []byte{'\n'}), []byte{'\n'}) {
+			m, err := parseMount(string(line))
+			switch {
+			case err != nil:
+				return fmt.Errorf("read what is mounted: %w", err)
+			case within(m.at, folder) && len(m.at) >= len(home.at):
+				home = m // the last at one place hides those before it
+			case within(folder, m.at) && m.writable && !slices.Contains(safe, m.kind):
+				return &FileSystemError{Path: m.at, Type: m.kind}
+			}
+		}
+		if !slices.Contains(safe, home.kind) {
+			return &FileSystemError{Path: folder, Type: home.kind}
+		}
+	}
+	return nil
+}
+
+// mount is one line of a mountinfo (proc_pid_mountinfo(5)).
+type mount struct {
+	id       uint64
+	at, root string
+	kind     string // of file system
+	writable bool
+}
+
+func parseMount(line string) (m mount, err error) {
+	head, tail, ok := strings.Cut(line, " - ")
+	fields, kind := strings.Fields(head), strings.Fields(tail)
+	if !ok || len(fields) < 6 || len(kind) < 1 {
+		return mount{}, fmt.Errorf("%q is no mount", line)
+	}
+	if m.id, err = strconv.ParseUint(fields[0], 10, 64); err != nil {
+		return mount{}, err
+	}
+	m.at, m.root, m.kind = mountinfo.Unescape(fields[4]), mountinfo.Unescape(fields[3]), kind[0]
+	m.writable = slices.Contains(strings.Split(fields[5], ","), "rw")
+	return m, nil
 }
 
 // zone is the one of a mount at a place.

@@ -45,6 +45,15 @@ func Folders() []string { return slices.Clone(folders) }
 // Claude are the names in a .claude that are protected.
 func Claude() []string { return slices.Clone(claude) }
 
+// Top are the names of Mandatory that a folder can have, but for those in a git directory.
+func Top() []string {
+	out := slices.Concat(files, folders)
+	for _, name := range claude {
+		out = append(out, ".claude/"+name)
+	}
+	return out
+}
+
 // Git are the names in a git directory that are protected.
 func Git() []string { return slices.Clone(git) }
 

@@ -20,7 +20,7 @@ import (
 const placeCommand = "__place"
 
 func placeAndWait(dir string) int {
-	f, err := Gather(&Profile{Binds: []Bind{{Path: dir}}, Home: "/home/u"})
+	f, err := Gather(&Profile{Binds: []Bind{{Path: dir}}, Home: "/home/u", Guard: GuardOff})
 	if err == nil {
 		_, err = f.place()
 	}
@@ -97,7 +97,23 @@ func (w *world) gitProfile() *Profile {
 // Whatever redirects git, or is run by it, can neither be changed nor made, in any git
 // directory; and afterwards the host has nothing that it did not have.
 func TestGitDirectoriesCannotBeRedirected(t *testing.T) {
+	for _, guard := range []Guard{GuardOn, GuardOff} {
+		t.Run(string(guard), func(t *testing.T) { redirected(t, guard) })
+	}
+}
+
+func redirected(t *testing.T, guard Guard) {
+	t.Helper()
 	w, dirs := gitWorld(t)
+	// A folder that git itself makes is no name of ours; without a guard there is one
+	// for the time of the run.
+	if guard == GuardOn {
+		for _, dir := range dirs {
+			if !strings.Contains(dir, "/worktrees/") {
+				must(t, os.MkdirAll(dir+"/info", 0o755))
+			}
+		}
+	}
 	before := [][]string{names(t, w.tree), names(t, w.home+"/hubs")}
 	content := snapshot(t, w.tree)
 	var text strings.Builder
@@ -117,7 +133,9 @@ func TestGitDirectoriesCannotBeRedirected(t *testing.T) {
 		}
 	}
 	fmt.Fprintf(&text, "git -C %[1]s config core.fsmonitor x && echo config works; git -C %[1]s config --worktree core.fsmonitor x && echo config works\n", w.tree)
-	out := script(t, w.gitProfile(), text.String())
+	p := w.gitProfile()
+	p.Guard = guard
+	out := script(t, p, text.String())
 	for _, line := range lines("%s", out.stdout) {
 		// The helper prints an error and succeeds.
 		if line != "" && !strings.Contains(line, InnerExe) {
@@ -198,7 +216,7 @@ func TestPlaceholdersOfAKilledLauncher(t *testing.T) {
 	if got := git(t, w.tree, "status", "--porcelain"); got != status {
 		t.Errorf("status: %q, want %q", got, status)
 	}
-	script(t, w.profile(), "git log -1 >/dev/null; echo x 2>/dev/null > .git/commondir && echo written")
+	script(t, w.unguarded(), "git log -1 >/dev/null; echo x 2>/dev/null > .git/commondir && echo written")
 	for _, name := range names(t, w.tree) {
 		if !slices.Contains(before, name) && (slices.Contains(closedGit, filepath.Base(name)) || strings.Contains(name, "postern")) {
 			t.Errorf("%s is left", name)
@@ -253,7 +271,7 @@ func TestPlaceholdersAreShared(t *testing.T) {
 // What the user makes while a run is on is the user's, and stays.
 func TestPlaceholdersGiveWay(t *testing.T) {
 	w, _ := gitWorld(t)
-	f := gather(t, w.profile())
+	f := gather(t, w.unguarded())
 	p, err := f.place()
 	must(t, err)
 	must(t, os.Remove(w.tree+"/.git/info/attributes"))

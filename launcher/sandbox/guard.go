@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"path"
 	"runtime"
@@ -17,13 +19,34 @@ const (
 	forbidsNames = guardsNames || runtime.GOOS == "darwin"
 )
 
+// Guard says when names are guarded (nameguard): with GuardAuto, which is also the empty
+// one, where the system can; what it cannot guard then, masks and placeholders do. A pattern
+// of a run's own asks for it whatever is said here, but for GuardOff, with which it is refused.
+type Guard string
+
+// The values of a Guard.
+const (
+	GuardAuto Guard = "auto"
+	GuardOn   Guard = "on"
+	GuardOff  Guard = "off"
+)
+
+// ParseGuard reads one; empty is GuardAuto.
+func ParseGuard(text string) (Guard, error) {
+	switch g := Guard(cmp.Or(text, string(GuardAuto))); g {
+	case GuardAuto, GuardOn, GuardOff:
+		return g, nil
+	}
+	return "", fmt.Errorf("%q is none of auto, on and off", text)
+}
+
 // hadNot is what comes before the reason, in a refusal for want of a guard.
 const hadNot = "and that cannot be had here: "
 
 // nameGuard is what a run needs to have names guarded (SPEC decision 5).
 type nameGuard struct {
 	rules *nameguard.Rules
-	texts string // of the run's own patterns, for refusals
+	texts string // of the run's own patterns, for refusals; empty: it has none
 
 	free    []string // trees in which the run acts by itself
 	private []string // trees of its own that hold folders of the host
@@ -32,16 +55,26 @@ type nameGuard struct {
 	trapRemove bool // names may not be removed either
 }
 
-// addGuard compiles the rules of a run that has some. A name that is not there yet needs
-// no placeholder on the host then: it is a rule.
+// addGuard compiles the rules of a run. A name that is not there yet needs no placeholder on
+// the host then: it is a rule.
 func (f *Facts) addGuard(p *Profile) error {
 	roots := granted(f)
-	if !guardsNames || len(p.NameGlobs) == 0 || !slices.ContainsFunc(roots, func(r Root) bool { return r.Writable }) {
+	if !guardsNames || !slices.ContainsFunc(roots, func(r Root) bool { return r.Writable }) {
 		return nil // nothing to keep, or nothing to keep it from
+	}
+	asked := len(p.NameGlobs) > 0
+	if p.Guard == GuardOff {
+		if asked {
+			return &Refusal{Reason: ReasonNameGlobs, Detail: "the run needs files to be unwritable by name: " + Texts(p.NameGlobs) + ", and names are not to be guarded", Cure: "drop these patterns, or guard_names: off"}
+		}
+		return nil
 	}
 	g := &nameGuard{texts: Texts(p.NameGlobs)}
 	refuse := func(detail, cure string, err error) error {
-		return &Refusal{Reason: ReasonNameGlobs, Detail: "the run needs files to be unwritable by name: " + g.texts + ", and " + detail, Cure: cure, Err: err}
+		if !asked && p.Guard != GuardOn {
+			return nil // as it would be without a guard
+		}
+		return &Refusal{Reason: ReasonNameGlobs, Detail: g.needs() + ", and " + detail, Cure: cure, Err: err}
 	}
 	if p.NestedSandbox {
 		return refuse("a sandbox of its own could show it the same files elsewhere", "do without --nested-sandbox, or without the patterns", nil)
@@ -49,6 +82,15 @@ func (f *Facts) addGuard(p *Profile) error {
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return refuse("what is mounted where cannot be told", "", err)
+	}
+	if !asked && p.Guard != GuardOn {
+		// What is missing here would be a refusal later, of a run that works without.
+		if can, err := canGuard(mountinfo, writable(roots)); !can {
+			if err != nil {
+				f.warnf("names that are not there yet are not guarded: %v", err)
+			}
+			return nil
+		}
 	}
 	if g.rules, err = nameguard.Compile(f.nameRules(p, readMounts(string(mountinfo)))); err != nil {
 		return &Refusal{Reason: ReasonGlob, Detail: "what may not be written by name cannot be told", Err: err}
@@ -83,9 +125,29 @@ func (f *Facts) addGuard(p *Profile) error {
 	return nil
 }
 
+// needs says what the guard is for.
+func (g *nameGuard) needs() string {
+	if g.texts == "" {
+		return "the run is to find names unwritable that tools outside act on, as .git/hooks"
+	}
+	return "the run needs files to be unwritable by name: " + g.texts
+}
+
+// writable are the paths of the roots that may be written.
+func writable(roots []Root) (out []string) {
+	for _, r := range roots {
+		if r.Writable {
+			out = append(out, r.Path)
+		}
+	}
+	return out
+}
+
 // NoHooks reports whether rules about names keep the run from making hooks anywhere: on
 // macOS the profile always does.
-func (f *Facts) NoHooks() bool { return f.guard != nil || forbidsNames && !guardsNames }
+func (f *Facts) NoHooks() bool {
+	return f.guard != nil && f.guard.texts != "" || forbidsNames && !guardsNames
+}
 
 // nameFree are the folders of the run in which no rule about names holds. Where nothing can
 // be written there is nothing to free.
@@ -111,16 +173,18 @@ func inside(dirs []string, p string) bool {
 // Texts are the patterns of rules, for a sentence.
 func Texts(rules []nameguard.Rule) string { return strings.Join(texts(rules), " ") }
 
-// nameRules are the rules of a run: its own patterns, the names that are protected in every
-// run, and what its mounts take away, in case somebody outside lifts one of them. A link of
-// a protected name has no mount that could keep it: here it stays what it is.
+// nameRules are the rules of a run. Each has what its mounts take away, in case somebody
+// outside lifts one of them: a link of a protected name has no mount that could keep it, here
+// it stays what it is. And each has the names that are protected in every run, at the top of
+// its folders. One with patterns of its own has these names at every depth, and those that
+// git's own directories have: it can make no linked worktree, and not unpack what brings them.
 func (f *Facts) nameRules(p *Profile, mounts []mountPoint) nameguard.Config {
-	c := nameguard.Config{
-		Globs: slices.Concat(p.NameGlobs, nameguard.Everywhere()), Names: nameguard.MandatoryNew(), Packages: f.packages(),
-		Free: f.nameFree(p), TrapRemove: p.NameRemove, Aliases: nameAliases(mounts, f.Roots),
-	}
-	if p.NameSecrets {
-		c.Globs = append(c.Globs, nameguard.Secrets()...)
+	c := nameguard.Config{Free: f.nameFree(p), TrapRemove: p.NameRemove, Aliases: nameAliases(mounts, f.Roots)}
+	if len(p.NameGlobs) > 0 {
+		c.Globs, c.Names, c.Packages = slices.Concat(p.NameGlobs, nameguard.Everywhere()), nameguard.MandatoryNew(), f.packages()
+		if p.NameSecrets {
+			c.Globs = append(c.Globs, nameguard.Secrets()...)
+		}
 	}
 	forbid := func(path string) {
 		// What is denied in a free folder its mount alone keeps.
@@ -135,6 +199,11 @@ func (f *Facts) nameRules(p *Profile, mounts []mountPoint) nameguard.Config {
 		forbid(w.Path)
 	}
 	for _, r := range f.Roots {
+		if len(p.NameGlobs) == 0 && r.Writable && r.Dir && !r.State {
+			for _, name := range nameguard.Top() {
+				forbid(path.Join(r.Path, name))
+			}
+		}
 		if !r.State {
 			continue
 		}

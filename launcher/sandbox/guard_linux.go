@@ -40,15 +40,29 @@ func (p *Process) guardNames() error {
 	return nil
 }
 
+// canGuard reports whether names can be guarded in these folders, and why not where it is the
+// folders' affair.
+func canGuard(mountinfo []byte, folders []string) (bool, error) {
+	if nameguard.Probe() != nil {
+		return false, nil //nolint:nilerr // doctor and probe say it
+	}
+	err := nameguard.CheckMounts(mountinfo, folders)
+	return err == nil, err
+}
+
 // refused says that names cannot be guarded here.
 func (g *nameGuard) refused(detail string, err error) *Refusal {
+	without := "drop these patterns"
+	if g.texts == "" {
+		without = "say guard_names: off"
+	}
 	r := &Refusal{
 		Reason: ReasonNameGlobs,
-		Detail: "the run needs files to be unwritable by name: " + g.texts + ", " + hadNot + detail,
-		Cure:   "use Linux 5.19 or later with Landlock and seccomp, or drop these patterns",
+		Detail: g.needs() + ", " + hadNot + detail,
+		Cure:   "use Linux 5.19 or later with Landlock and seccomp, or " + without,
 	}
 	if fs, ok := errors.AsType[*nameguard.FileSystemError](err); ok {
-		r.Cure = "work in a folder of another file system than " + fs.Type + ", or drop these patterns"
+		r.Cure = "work in a folder of another file system than " + fs.Type + ", or " + without
 	}
 	return r
 }

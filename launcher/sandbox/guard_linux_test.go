@@ -143,6 +143,65 @@ func TestGuardRefuses(t *testing.T) {
 	}
 }
 
+// A run that names no pattern is guarded where it can be: what tools act on is not made at the
+// top, and in the git directories that are there nothing that redirects git. What an
+// agent has to do it can.
+func TestGuardedByDefault(t *testing.T) {
+	w := newWorld(t)
+	repository(t, w.tree)
+	out := script(t, w.profile(), `exec 2>/dev/null
+for f in .bashrc .npmrc .vscode/x .claude/hooks/x .git/commondir .git/info/attributes .git/config.worktree; do mkdir -p $(dirname $f); echo x > $f && echo $f; done
+mv .git .g && echo moved; ln -s / .git/hooks/l && echo linked
+mkdir sub; echo x > sub/.npmrc && echo x > .claude/notes && echo x > a.key && echo x > .env && git init -q sub/r && git -C sub/r log; git worktree add -q wt && git -C wt log --format=%s`)
+	if want := "one\n"; out.stdout != want {
+		t.Errorf("it made %q, want %q", out.stdout, want)
+	}
+	for _, name := range []string{"sub/.npmrc", ".claude/notes", "a.key", ".env", "sub/r/.git/HEAD", "wt/.git"} {
+		if !exists(w.tree + "/" + name) {
+			t.Errorf("%s is not there", name)
+		}
+	}
+}
+
+// Without a guard, and where there can be none, a run is as it was before there were guards;
+// one that is to have it is refused, and so is one without that has patterns.
+func TestGuardIsOptional(t *testing.T) {
+	for _, tc := range []struct {
+		guard   Guard
+		change  func(p *Profile)
+		guarded bool
+		refused Reason
+	}{
+		{GuardAuto, func(*Profile) {}, true, ""},
+		{"", func(*Profile) {}, true, ""},
+		{GuardOn, func(*Profile) {}, true, ""},
+		{GuardOff, func(*Profile) {}, false, ""},
+		{GuardOff, func(p *Profile) { p.NameGlobs = rulesOf("*.key") }, false, ReasonNameGlobs},
+		{GuardAuto, func(p *Profile) { p.NestedSandbox = true }, false, ""},
+		{GuardOn, func(p *Profile) { p.NestedSandbox = true }, false, ReasonNameGlobs},
+		{GuardOn, func(p *Profile) { p.Mode = ModeReview }, false, ""},
+	} {
+		w := newWorld(t)
+		repository(t, w.tree)
+		p := w.profile()
+		p.Guard = tc.guard
+		tc.change(p)
+		f, err := Gather(p)
+		if tc.refused != "" {
+			refusal(t, err, tc.refused)
+			continue
+		}
+		must(t, err)
+		if (f.guard != nil) != tc.guarded {
+			t.Errorf("%s: guarded: %v", tc.guard, f.guard != nil)
+		}
+		// Whatever keeps it, it is kept.
+		if out := script(t, p, "echo evil > .git/commondir && cat .git/commondir || echo no"); !strings.HasSuffix(out.stdout, "no\n") {
+			t.Errorf("%s: %q", tc.guard, out.stdout)
+		}
+	}
+}
+
 // PID 1 is neither filtered nor in Landlock's care. Nobody in the cage gets at it, nor at
 // what it has.
 func TestGuardedPID1(t *testing.T) {

@@ -29,16 +29,16 @@ func TestLocksOfStrangers(t *testing.T) {
 	redirect := filepath.Join(gitDir, "commondir")
 	const try = "echo /evil > .git/commondir; cat .git/commondir"
 	leave := stranger(t, gitDir)
-	if out := script(t, w.profile(), try); out.stdout != ".\n" {
+	if out := script(t, w.unguarded(), try); out.stdout != ".\n" {
 		t.Errorf("got %q, %s", out.stdout, out.stderr)
 	}
 
-	first, err := Start(t.Context(), gather(t, w.profile()), Options{Stdin: devNull(t), Stdout: capture(t), Stderr: capture(t), Timeout: 30 * time.Second})
+	first, err := Start(t.Context(), gather(t, w.unguarded()), Options{Stdin: devNull(t), Stdout: capture(t), Stderr: capture(t), Timeout: 30 * time.Second})
 	must(t, err)
 	defer first.Close()
 	leave()
 	// A run that has the lock begins and ends meanwhile.
-	if out := script(t, w.profile(), try); out.stdout != ".\n" {
+	if out := script(t, w.unguarded(), try); out.stdout != ".\n" {
 		t.Errorf("got %q, %s", out.stdout, out.stderr)
 	}
 	if !exists(redirect) {
@@ -58,7 +58,7 @@ func TestLocksOfStrangersCostOneWait(t *testing.T) {
 		stranger(t, filepath.Join(w.tree, name, ".git"))
 	}
 	began := time.Now()
-	p, err := gather(t, w.profile()).place()
+	p, err := gather(t, w.unguarded()).place()
 	must(t, err)
 	defer p.remove()
 	if took := time.Since(began); took > 5*lockWait {

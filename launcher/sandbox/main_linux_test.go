@@ -74,6 +74,13 @@ func (w *world) profile() *Profile {
 	return &Profile{Binds: []Bind{{Path: w.tree}}, Home: w.home, RunDir: w.run, GitDir: w.run}
 }
 
+// unguarded is a run in which placeholders keep the names that are not there yet.
+func (w *world) unguarded() *Profile {
+	p := w.profile()
+	p.Guard = GuardOff
+	return p
+}
+
 // outcome is what one run in a sandbox left.
 type outcome struct {
 	stdout, stderr string

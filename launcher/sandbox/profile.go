@@ -95,6 +95,9 @@ type Profile struct {
 	// nameguard. A run for which they cannot be kept is refused (SPEC 26).
 	NameGlobs []nameguard.Rule
 
+	// Guard says whether names are guarded where no pattern asks for it.
+	Guard Guard
+
 	// NameSecrets adds the names of secrets (SPEC section 2) where names are guarded at all.
 	// On macOS they are forbidden to every run.
 	NameSecrets bool

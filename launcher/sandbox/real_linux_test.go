@@ -307,7 +307,7 @@ func TestAttacks(t *testing.T) {
 		{"perf_event_open", []string{"syscall", strconv.Itoa(unix.SYS_PERF_EVENT_OPEN)}, "EPERM"},
 		{"the caller's terminal", []string{"tiocsti", "caller"}, "ENXIO"},
 		{"typing into any terminal", []string{"tiocsti", "own"}, "EPERM"},
-		{"a user namespace", []string{"userns"}, "ENOSPC"},
+		{"a user namespace", []string{"userns"}, "EPERM"},
 		{"tracing PID 1", []string{"ptrace", "1"}, "EPERM"},
 		{"a descriptor of PID 1", []string{"steal"}, "EPERM"},
 		{"memory of PID 1", []string{"open", "/proc/1/mem"}, "EACCES"},
