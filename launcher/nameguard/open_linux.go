@@ -1,6 +1,10 @@
 package nameguard
 
-import "golang.org/x/sys/unix"
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
 
 // open opens a file for a call of which the flags stood in registers.
 func (w *worker) open(dirfd int32, addr uint64, flags, mode uint32) verdict {
@@ -218,11 +222,7 @@ func (w *worker) give(fd int, flags uint32, atOnce, blocking bool) verdict {
 
 // barrier waits until no other worker holds a file that it has given away.
 func (b *Broker) barrier(self *worker) {
-	for _, w := range b.workers {
-		for w != self && w.sending.Load() {
-			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-		}
-	}
+	b.await(self, func(w *worker) *atomic.Bool { return &w.sending })
 }
 
 // truncate cuts a file to a length, by its path.

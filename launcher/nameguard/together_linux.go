@@ -46,16 +46,11 @@ func (t *together) begin(pid int) {
 	t.on.Store(theirs == widest && widest.count() > 1)
 }
 
-// spread lets callers run where they may, from now on, and returns when they can.
+// spread lets callers run where they may, from now on, and returns when they can: each time,
+// for whoever said it first may still wait for that.
 func (b *Broker) spread(self *worker) {
-	if !b.together.on.Swap(false) {
-		return
-	}
-	for _, w := range b.workers {
-		for w != self && w.holding.Load() {
-			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-		}
-	}
+	b.together.on.Store(false)
+	b.await(self, func(w *worker) *atomic.Bool { return &w.holding })
 }
 
 // hold keeps the caller here, and reports whether it does. Then release has to follow, and

@@ -91,6 +91,18 @@ func (w *worker) loop() error {
 	}
 }
 
+// await waits until no other worker is at something, which is over in a moment. It asks the
+// kernel in a way that the runtime knows of: a thread that takes no signals cannot be stopped
+// elsewhere in such a loop, and all that has to be stopped at times, the other worker on its
+// way out of the kernel as well, would wait for that for ever.
+func (b *Broker) await(self *worker, at func(*worker) *atomic.Bool) {
+	for _, w := range b.workers {
+		for w != self && at(w).Load() {
+			_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		}
+	}
+}
+
 // serve serves the call that was received. A fault of ours is a failure of this call.
 func (w *worker) serve() {
 	defer w.recover()
