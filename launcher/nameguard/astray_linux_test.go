@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// strangers are numbers of descriptors that a program in a box does not have, and the broker
-// has for directories it knows.
+// These are numbers of descriptors that a program in a box does not have, and the broker has
+// for directories it knows.
 const firstStranger, lastStranger = 20, 120
 
 func init() {
@@ -55,7 +55,7 @@ func init() {
 				return err
 			}
 			if err := made(unix.Openat(start, "l/astray", unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)); !errors.Is(err, unix.ENOENT) {
-				return fmt.Errorf("by way of %d: %w", n, err)
+				return fmt.Errorf("by way of %d it does not end in ENOENT (%w)", n, err)
 			}
 			if err := os.Remove("/tmp/e/l"); err != nil {
 				return err

@@ -68,6 +68,7 @@ type Broker struct {
 	together together
 	moves    sync.Mutex    // held while anything but a plain file may come to a name
 	moved    atomic.Uint64 // how often a directory or a symlink came to one
+	moving   sync.RWMutex  // held for that; see stir
 
 	canarySeen atomic.Bool
 	proved     atomic.Bool

@@ -92,7 +92,8 @@ func (w *worker) symlink(target uint64, dirfd int32, addr uint64) verdict {
 	}
 	w.b.moves.Lock()
 	defer w.b.moves.Unlock()
-	defer w.b.moved.Add(1)
+	w.b.stir()
+	defer w.b.settle()
 	return result(symlinkat(&w.old.text[0], s.dir, s.full()))
 }
 
@@ -124,11 +125,16 @@ func (w *worker) linkNames(fromFD int32, from uint64, toFD int32, to uint64, fla
 	}
 	w.b.moves.Lock()
 	defer w.b.moves.Unlock()
-	if w.old.symlink {
-		defer w.b.moved.Add(1)
-	}
 	if w.old.own >= 0 {
 		return w.linkOwn(s)
+	}
+	// It may be another than was found, but does not become a symlink any more.
+	if e := statx(w.old.dir, w.old.at(), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &w.stat); e != 0 {
+		return fail(e)
+	}
+	if w.stat.Mode&unix.S_IFMT == unix.S_IFLNK {
+		w.b.stir()
+		defer w.b.settle()
 	}
 	return result(linkat(w.old.dir, w.old.at(), s.dir, s.full(), 0))
 }
@@ -155,7 +161,7 @@ func (w *worker) source(dirfd int32, addr uint64, flags uint32) verdict {
 		if flags&unix.AT_EMPTY_PATH == 0 || dirfd < 0 {
 			return fail(unix.ENOENT)
 		}
-		s.own, s.symlink = int(dirfd), true // for all that is known
+		s.own = int(dirfd)
 		return verdict{}
 	}
 	for v.kind == going {
@@ -167,7 +173,6 @@ func (w *worker) source(dirfd int32, addr uint64, flags uint32) verdict {
 			return fail(e)
 		}
 		kind := w.stat.Mode & unix.S_IFMT
-		s.symlink = kind == unix.S_IFLNK
 		if s.slash && kind != unix.S_IFDIR {
 			return fail(unix.ENOTDIR)
 		}
@@ -201,6 +206,7 @@ func (w *worker) linkOwn(s *slot) verdict {
 	if e := statx(fd, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_MNT_ID|unix.STATX_TYPE|unix.STATX_NLINK, &w.stat); e != 0 {
 		return fail(e)
 	}
+	kind := w.stat.Mode & unix.S_IFMT
 	switch w.b.mounts.zones[w.stat.Mnt_id] {
 	case guarded:
 		if v := w.mayReopen(&w.old, fd, w.stat.Nlink); v.kind != going {
@@ -209,6 +215,10 @@ func (w *worker) linkOwn(s *slot) verdict {
 	case private:
 	default:
 		return w.apart(s)
+	}
+	if kind == unix.S_IFLNK {
+		w.b.stir()
+		defer w.b.settle()
 	}
 	w.proc = append(decimal(w.proc[:0], fd), 0)
 	return result(linkat(w.b.self, &w.proc[0], s.dir, s.full(), unix.AT_SYMLINK_FOLLOW))

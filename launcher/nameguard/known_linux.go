@@ -17,8 +17,11 @@ import (
 // known worthless (see Broker.moved), or by somebody outside, who is noticed by the time that
 // it is believed, and who does not ask the rules anyway.
 //
-// A path with a symlink in it, or with "..", is gone anew each time. To make it one the
-// sandbox has to ask us: what leads to a guarded folder is never in a free one.
+// A path with a symlink in it, or with "..", is gone anew each time: the call that looks would
+// follow it, from our own root and through our own descriptors. To make it one the sandbox has
+// to ask us, where the path starts in a folder that is not free (none in there leads to one
+// that is not); nobody looks meanwhile (see Broker.stir), and all that is known is worthless
+// then. So where a path starts is compared first, and held.
 type known struct {
 	callers [knownCallers]caller
 	places  [knownPlaces]knownPlace
@@ -55,7 +58,9 @@ type knownPlace struct {
 	text  [knownText]byte
 	size  int
 
-	dir     int // O_PATH; -1: nothing is known
+	from    int      // what the way starts at, O_PATH; -1: at our root, or it is empty
+	fromID  identity // of from
+	dir     int      // O_PATH; -1: nothing is known
 	id      identity
 	zone    zone
 	real    []byte // its path
@@ -79,7 +84,7 @@ func newKnown() (k known) {
 		k.callers[i].proc = -1
 	}
 	for i := range k.places {
-		k.places[i] = knownPlace{dir: -1, real: make([]byte, 0, maxPath)}
+		k.places[i] = knownPlace{from: -1, dir: -1, real: make([]byte, 0, maxPath)}
 	}
 	return k
 }
@@ -107,10 +112,12 @@ func (c *caller) is(pid uint32) bool {
 }
 
 func (p *knownPlace) drop() {
-	if p.dir >= 0 {
-		closeFD(p.dir)
+	for _, fd := range []*int{&p.from, &p.dir} {
+		if *fd >= 0 {
+			closeFD(*fd)
+		}
+		*fd = -1
 	}
-	p.dir = -1
 }
 
 // way splits a text into the way to a directory and a name in it, and reports whether what
@@ -144,10 +151,7 @@ func (w *worker) recall(s *slot, dirfd int32) bool {
 	}
 	s.version = w.b.moved.Load()
 	p := w.known.find(w.note.pid, s.start, way)
-	if p == nil || p.version != s.version || now()-p.since >= int64(believed) {
-		return false
-	}
-	if w.lookAgain(s.start, way) != 0 || identify(&w.stat) != p.id {
+	if p == nil || now()-p.since >= int64(believed) || !w.leadsTo(p) {
 		return false
 	}
 	name := s.text[len(way):s.size]
@@ -172,31 +176,44 @@ func (k *known) find(pid uint32, start int32, way []byte) *knownPlace {
 	return nil
 }
 
-// lookAgain asks what a way leads to now. It would follow symlinks, from our own root, but
-// what they lead to is only compared.
-func (w *worker) lookAgain(start int32, way []byte) unix.Errno {
-	k := &w.known
-	const mask = unix.STATX_MNT_ID | unix.STATX_INO
-	if start == fromRoot {
-		n := copy(k.path[:], bytes.TrimLeft(way, "/"))
-		k.path[n] = 0
-		return statx(w.b.root, &k.path[0], 0, mask, &w.stat)
+// leadsTo reports whether the way to a place leads there now.
+func (w *worker) leadsTo(p *knownPlace) bool {
+	if !w.b.moving.TryRLock() {
+		return false // all that is known is about to be worthless
 	}
-	c := &k.callers[w.note.pid%knownCallers]
+	defer w.b.moving.RUnlock()
+	if p.version != w.b.moved.Load() {
+		return false
+	}
+	way := p.text[:p.size]
+	if p.start == fromRoot {
+		return w.looksLike(w.b.root, append(w.known.path[:0], bytes.TrimLeft(way, "/")...), p.id)
+	}
+	c := &w.known.callers[w.note.pid%knownCallers]
 	if c.pid != w.note.pid || c.proc < 0 {
-		return unix.ENOENT
+		return false
 	}
-	path := append(k.path[:0], "cwd/"...)
-	if start != atCWD {
-		path = append(decimal(append(k.path[:0], "fd/"...), int(start)), '/')
+	start := append(w.known.path[:0], "cwd/"...)
+	if p.start != atCWD {
+		start = append(decimal(append(w.known.path[:0], "fd/"...), int(p.start)), '/')
 	}
-	path = append(append(path, way...), 0)
-	return statx(c.proc, &path[0], 0, mask, &w.stat)
+	if p.from < 0 {
+		return w.looksLike(c.proc, start, p.id)
+	}
+	return w.looksLike(c.proc, start, p.fromID) && w.looksLike(p.from, append(w.known.path[:0], way...), p.id)
 }
 
-// remember keeps the directory of a slot that was gone straight to and judged. w.stat is of it.
+// looksLike reports whether a path leads to a directory. Links of the sandbox must not be
+// on it.
+func (w *worker) looksLike(dir int, path []byte, id identity) bool {
+	path = append(path, 0)
+	return statx(dir, &path[0], 0, unix.STATX_MNT_ID|unix.STATX_INO, &w.stat) == 0 && identify(&w.stat) == id
+}
+
+// remember keeps the directory of a slot that was gone straight to and judged, and the one that
+// the way there started at. w.stat is of the first.
 func (w *worker) remember(s *slot) {
-	k, way := &w.known, s.text[:s.size]
+	k, way, id := &w.known, s.text[:s.size], identify(&w.stat)
 	c := &k.callers[w.note.pid%knownCallers]
 	switch {
 	case s.keep || s.start == nowhere || s.zone != guarded && s.zone != private || len(way) > knownText || climbs(way):
@@ -216,6 +233,14 @@ func (w *worker) remember(s *slot) {
 		}
 		c.proc = fd
 	}
+	if s.from >= 0 {
+		if e := statx(s.from, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_MNT_ID|unix.STATX_INO, &w.stat); e != 0 {
+			return
+		}
+		if z := w.b.mounts.zones[w.stat.Mnt_id]; z != guarded && z != private {
+			return // links are made there without asking
+		}
+	}
 	p := k.find(w.note.pid, s.start, way)
 	if p != nil && p.used == w.note.id {
 		return // the other slot is there
@@ -231,9 +256,10 @@ func (w *worker) remember(s *slot) {
 	if s.start == fromRoot {
 		p.pid = 0
 	}
-	p.dir, p.id, p.zone, p.version, p.real = s.dir, identify(&w.stat), s.zone, s.version, append(p.real[:0], s.place()...)
+	p.dir, p.id, p.zone, p.version, p.real = s.dir, id, s.zone, s.version, append(p.real[:0], s.place()...)
+	p.from, p.fromID = s.from, identify(&w.stat)
 	p.since, p.used = now(), w.note.id
-	s.keep = true
+	s.keep, s.from = true, -1
 }
 
 // climbs reports whether a way has a name "..", so that it leads through other directories
@@ -250,4 +276,13 @@ func climbs(way []byte) bool {
 		way = way[min(end+1, len(way)):]
 	}
 	return false
+}
+
+// stir has to come before a directory or a symlink comes to a name, and settle after it: in
+// between nobody looks where a way leads, and what was known before is worthless.
+func (b *Broker) stir() { b.moving.Lock() }
+
+func (b *Broker) settle() {
+	b.moved.Add(1)
+	b.moving.Unlock()
 }

@@ -76,7 +76,8 @@ func (w *worker) rename(fromFD int32, from uint64, toFD int32, to uint64, flags 
 	}
 	w.old.slash = w.old.slash || src == unix.S_IFDIR
 	if src != unix.S_IFREG || exchange {
-		defer w.b.moved.Add(1)
+		w.b.stir()
+		defer w.b.settle()
 	}
 	return result(renameat2(w.old.dir, w.old.full(), w.new.dir, w.new.full(), flags))
 }

@@ -31,10 +31,9 @@ type slot struct {
 	real  [maxPath + 1]byte // the path of dir in the sandbox
 	reach int               // its length
 
-	symlink bool // of what is to be linked
-
 	lost bool // the way broke off: name is what dir has not
 
+	from     int    // the directory that a way without links started at, if it went on; -1: it is not needed
 	start    int32  // what the text is relative to, as known places are
 	recalled int    // length of the way that led to dir before, and does now; -1: none did
 	version  uint64 // of Broker.moved when it was looked at
@@ -75,7 +74,16 @@ func (s *slot) reset() {
 		closeFD(s.dir)
 	}
 	s.dir, s.keep, s.own, s.links, s.zone, s.size = -1, false, -1, 0, stranger, 0
-	s.start, s.recalled, s.symlink = nowhere, -1, false
+	s.recalled = -1
+	s.gone()
+}
+
+// gone forgets where the text started: what comes now starts elsewhere.
+func (s *slot) gone() {
+	if s.from >= 0 {
+		closeFD(s.from)
+	}
+	s.from, s.start = -1, nowhere
 }
 
 // enter makes another directory the one that the rest of the path starts at.
@@ -136,13 +144,12 @@ func (w *worker) resolve(s *slot, whole bool) verdict {
 		return fail(e)
 	}
 	straight, v := w.way(s)
-	if v.kind != going || s.own >= 0 {
-		return v
+	if v.kind == going && s.own < 0 {
+		if v = w.judge(s); v.kind == going && straight {
+			w.remember(s)
+		}
 	}
-	if v = w.judge(s); v.kind == going && straight {
-		w.remember(s)
-	}
-	s.start = nowhere
+	s.gone()
 	return v
 }
 
@@ -166,6 +173,9 @@ func (w *worker) way(s *slot) (straight bool, v verdict) {
 	fd, e := openat2(s.dir, &s.text[from], &w.how)
 	switch e {
 	case 0:
+		if s.start != nowhere && s.start != fromRoot && !s.keep {
+			s.from, s.keep = s.dir, true // see remember
+		}
 		s.enter(fd, false)
 		return true, verdict{}
 	case unix.ELOOP, unix.ENOENT: // which name is missing the walk finds out

@@ -38,7 +38,7 @@ type worker struct {
 
 func newWorker(b *Broker) *worker {
 	w := &worker{b: b, known: newKnown(), proc: make([]byte, 0, 64)}
-	w.old.dir, w.new.dir = -1, -1
+	w.old.dir, w.new.dir, w.old.from, w.new.from = -1, -1, -1, -1
 	return w
 }
 
