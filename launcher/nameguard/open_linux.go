@@ -197,16 +197,7 @@ func (w *worker) give(fd int, flags uint32, atOnce, blocking bool) verdict {
 			return fail(e)
 		}
 	}
-	held := w.hold()
-	w.added = addition{id: w.note.id, from: uint32(fd), newFlags: flags & unix.O_CLOEXEC} //nolint:gosec // descriptors are small
-	if atOnce && !held {
-		w.added.flags = unix.SECCOMP_ADDFD_FLAG_SEND
-		w.sending.Store(true)
-	}
-	to, e := w.b.listener.add(&w.added)
-	if held {
-		w.release()
-	}
+	to, isSent, e := w.hand(fd, flags, atOnce)
 	closeFD(fd)
 	w.sending.Store(false)
 	switch {
@@ -214,10 +205,24 @@ func (w *worker) give(fd int, flags uint32, atOnce, blocking bool) verdict {
 		return verdict{kind: gone}
 	case e != 0:
 		return fail(e)
-	case atOnce && !held:
+	case isSent:
 		return verdict{kind: sent}
 	}
 	return verdict{kind: done, val: int64(to)}
+}
+
+// hand puts an open file into the caller's table, and reports whether that was the answer as
+// well. It is not where the caller was kept on its processor for it.
+func (w *worker) hand(fd int, flags uint32, atOnce bool) (to int, isSent bool, e unix.Errno) {
+	w.added = addition{id: w.note.id, from: uint32(fd), newFlags: flags & unix.O_CLOEXEC} //nolint:gosec // descriptors are small
+	if w.hold() {
+		defer w.release()
+	} else if atOnce {
+		w.added.flags, isSent = unix.SECCOMP_ADDFD_FLAG_SEND, true
+		w.sending.Store(true)
+	}
+	to, e = w.b.listener.add(&w.added)
+	return to, isSent, e
 }
 
 // barrier waits until no other worker holds a file that it has given away.

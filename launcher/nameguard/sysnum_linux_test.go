@@ -44,7 +44,7 @@ func numbersOf(t *testing.T, arch string) table {
 // one has to be looked at before it is let through.
 func TestTables(t *testing.T) {
 	named := append(append(append([]string{}, trapped...), removals...), append(forbidden, unknown...)...)
-	named = append(named, "open", "openat", "ioctl", "clone", "unshare")
+	named = append(named, "open", "openat", "ioctl", "clone", "unshare", "sched_getaffinity")
 	for name := range modes {
 		named = append(named, name)
 	}
@@ -130,6 +130,9 @@ func TestFilterProgram(t *testing.T) {
 			check("clone", "clone", want, flags)
 		}
 		check("unshare", "unshare", allow, unix.CLONE_FS)
+		for pid, want := range map[uint64]uint32{0: allow, junk: allow, 1: notify, 0xffffffff: notify} {
+			check("sched_getaffinity", "sched_getaffinity", want, pid)
+		}
 		check("unshare", "unshare", refused(unix.EPERM), unix.CLONE_NEWTIME)
 		for call, arg := range modes {
 			for mode, want := range map[uint64]uint32{0o644: allow, 0o755: notify, 0o100: notify, 0o010: notify, 0o001: notify} {

@@ -16,10 +16,11 @@ import (
 // costs more than all that we do. So for that moment both may run on this processor alone.
 //
 // The caller runs nothing of its own meanwhile, and gets back the right to every processor,
-// which is what it had: as soon as anybody in the sandbox asks for less, we leave it alone for
-// good.
+// which is what it had: as soon as anybody in the sandbox asks for less, or where another one
+// may run, or somebody outside has asked for less, we leave all of them alone for good.
 type together struct {
-	on atomic.Bool
+	on     atomic.Bool
+	widest processors // where callers may run
 }
 
 // processors are a set of them, as many as a kernel may have.
@@ -35,15 +36,15 @@ var everyProcessor = func() (all processors) {
 // begin looks whether the sandbox, of which pid is a process, may run wherever we may. Else
 // somebody has said where it may run, and would have to be asked.
 func (t *together) begin(pid int) {
-	var before, widest, theirs processors
+	var before, theirs processors
 	if before.read(0) != 0 {
 		return
 	}
 	defer before.apply(0)
-	if everyProcessor.apply(0) != 0 || widest.read(0) != 0 || theirs.read(pid) != 0 {
+	if everyProcessor.apply(0) != 0 || t.widest.read(0) != 0 || theirs.read(pid) != 0 {
 		return
 	}
-	t.on.Store(theirs == widest && widest.count() > 1)
+	t.on.Store(theirs == t.widest && t.widest.count() > 1)
 }
 
 // spread lets callers run where they may, from now on, and returns when they can: each time,
@@ -67,21 +68,38 @@ func (w *worker) hold() bool {
 	var cpu uint32
 	_, _, e := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0) //nolint:gosec // what the system call takes
 	if e == 0 && int(cpu) < len(w.here)*64 {
-		w.here[cpu/64] |= 1 << (cpu % 64)
-		if w.here.apply(0) == 0 && w.here.apply(int(w.note.pid)) == 0 {
-			w.here[cpu/64] = 0
+		w.here = processors{}
+		w.here[cpu/64] = 1 << (cpu % 64)
+		if w.here.apply(0) == 0 && w.mayRun(&w.b.together.widest) && w.here.apply(int(w.note.pid)) == 0 {
 			return true
 		}
-		w.here[cpu/64] = 0
 		_ = everyProcessor.apply(0)
 	}
 	w.holding.Store(false)
 	return false
 }
 
+// mayRun reports whether the caller still waits and may run on these processors alone. If it
+// may on others, somebody outside has said so just now, or it is gone, and its number is anybody's: that
+// is left as it is. There is no way to look and change at once, and none to tell our word from
+// the same one from outside.
+func (w *worker) mayRun(where *processors) bool {
+	var theirs processors
+	if !w.valid() || theirs.read(int(w.note.pid)) != 0 {
+		return false
+	}
+	if theirs != *where {
+		w.b.together.on.Store(false)
+		return false
+	}
+	return true
+}
+
 // release gives both back what hold took.
 func (w *worker) release() {
-	_ = everyProcessor.apply(int(w.note.pid)) // it is gone, or it can
+	if w.mayRun(&w.here) {
+		_ = everyProcessor.apply(int(w.note.pid)) // or it is gone
+	}
 	_ = everyProcessor.apply(0)
 	w.holding.Store(false)
 }
