@@ -1,9 +1,7 @@
 package nameguard
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -44,13 +42,6 @@ type Options struct {
 // workerCount is how many calls are served at a time, on a machine with as many
 // processors at least.
 const workerCount = 4
-
-// canaryWait is how long the inside may take to prove itself, in milliseconds, and
-// canaryStep how long it is waited for at a time.
-const (
-	canaryWait = 10_000
-	canaryStep = 50
-)
 
 // Broker does what the processes of one sandbox ask for, under the rules.
 type Broker struct {
@@ -185,44 +176,6 @@ func (b *Broker) fault(r any) {
 			b.o.Fault(fmt.Errorf("guard names: %v", r))
 		}
 	})
-}
-
-// prove serves the first call, which is the canary's.
-func (w *worker) prove() error {
-	b := w.b
-	for waited := 0; !b.listener.await(canaryStep); waited += canaryStep {
-		if waited >= canaryWait || b.listener.ended() {
-			return errors.New("guard names: no call comes out of the sandbox")
-		}
-	}
-	if e := b.listener.receive(&w.note); e != 0 {
-		return fmt.Errorf("guard names: %w", os.NewSyscallError("receive a system call", e))
-	}
-	err := func() (err error) {
-		if b.mounts, err = readMounts(int(w.note.pid), &b.o); err != nil {
-			return err
-		}
-		mask, ok := readMask(w.status())
-		if !ok {
-			return errors.New("guard names: the umask of the sandbox cannot be read")
-		}
-		b.umasks.start = mask
-		b.together.begin(int(w.note.pid))
-		return nil
-	}()
-	if err != nil {
-		w.answer(fail(unix.EIO))
-		return err
-	}
-	v := w.decide()
-	if v.kind != failing || v.err != unix.EACCES || !b.canarySeen.Load() {
-		w.answer(fail(unix.EIO))
-		return fmt.Errorf("guard names: a call of the sandbox could not be judged (%w)", v.err)
-	}
-	b.proved.Store(true)
-	w.answer(v)
-	w.new.reset()
-	return nil
 }
 
 // Close waits until the sandbox has ended and everything was told, and frees what is held.

@@ -76,11 +76,11 @@ func (l listener) add(a *addition) (int, unix.Errno) {
 	return int(fd), e
 }
 
-// valid reports whether the call still waits: that its thread is the one that its number
+// valid fails where the call no longer waits: its thread is no more the one that its number
 // was of when it was last looked at.
-func (l listener) valid(id *uint64) bool {
+func (l listener) valid(id *uint64) unix.Errno {
 	_, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(l), unix.SECCOMP_IOCTL_NOTIF_ID_VALID, uintptr(unsafe.Pointer(id))) //nolint:gosec // what the system call takes
-	return e == 0
+	return e
 }
 
 // wakeTogether has the kernel run whoever answers on the caller's processor, where it

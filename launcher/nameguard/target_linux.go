@@ -18,7 +18,7 @@ const firstRead = 256
 
 // valid reports whether the call that is served still waits. What was read by the number
 // of its thread before was that thread's.
-func (w *worker) valid() bool { return w.b.listener.valid(&w.note.id) }
+func (w *worker) valid() bool { return w.b.listener.valid(&w.note.id) == 0 }
 
 // readPath reads the path at an address of the caller, once, and the directory that it is
 // relative to. With named it will be asked for the place of its last name, which may be known.

@@ -32,7 +32,10 @@ func result(e unix.Errno) verdict {
 }
 
 // answer tells the kernel. Whoever waited may be gone by now, which is no failure.
-func (w *worker) answer(v verdict) {
+func (w *worker) answer(v verdict) { _ = w.send(v) }
+
+// send is the same, and says what came of it.
+func (w *worker) send(v verdict) unix.Errno {
 	w.reply = reply{id: w.note.id}
 	switch v.kind {
 	case done:
@@ -42,9 +45,9 @@ func (w *worker) answer(v verdict) {
 	case passing:
 		w.reply.flags = unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
 	case parked, gone, sent:
-		return
+		return 0
 	case going:
 		w.reply.err = -int32(unix.EIO) // a way that decides nothing decides against it
 	}
-	_ = w.b.listener.send(&w.reply)
+	return w.b.listener.send(&w.reply)
 }
