@@ -86,7 +86,7 @@ func without(args []string) int {
 }
 
 func complain(err error) int {
-	fmt.Fprintln(os.Stderr, "without:", err)
+	fmt.Fprintln(os.Stderr, "cannot become the launcher:", err)
 	return 1
 }
 

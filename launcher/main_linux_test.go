@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 			syscall.Exit(count(os.Args[2]))
 		case withoutCommand:
 			syscall.Exit(without(os.Args[2:]))
+		case onCommand:
+			syscall.Exit(on(os.Args[2:]))
 		}
 	}
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test.") {
