@@ -92,7 +92,8 @@ func complain(err error) int {
 
 // Where the system keeps from the launcher what a guard of names needs, a run with such
 // rules is refused, the part is named with its cure, and nothing is started or left (SPEC 26).
-// A run without rules has no need of it.
+// A run without rules has no guard where that is known before it stands; where it is not, it is
+// refused as well, and told how to do without.
 func TestWithout(t *testing.T) {
 	for _, h := range withheld {
 		t.Run(h.name, func(t *testing.T) {
@@ -114,8 +115,20 @@ func TestWithout(t *testing.T) {
 			if left, _ := filepath.Glob(w.runs + "/.*"); len(left) > 0 {
 				t.Errorf("left in the run directory: %q", left)
 			}
-			got = w.postern(withoutCommand, h.name, "run", "--", "/bin/sh", "-c", "echo ran")
-			if got.code != 0 || got.stdout != "ran\n" {
+			plain := func(flags ...string) result {
+				t.Helper()
+				args := append([]string{withoutCommand, h.name, "run"}, flags...)
+				return w.postern(append(args, "--", "/bin/sh", "-c", "echo ran")...)
+			}
+			if got := plain("--guard-names", "off"); got.code != 0 || got.stdout != "ran\n" {
+				t.Errorf("without a guard: %+v", got)
+			}
+			got = plain()
+			if h.nr == unix.SYS_LANDLOCK_CREATE_RULESET || h.nr == unix.SYS_SECCOMP { // it is known
+				if got.code != 0 || got.stdout != "ran\n" {
+					t.Errorf("without rules: %+v", got)
+				}
+			} else if got.code != 125 || got.stdout != "" || !strings.Contains(got.stderr, "or say guard_names: off [name_globs]") {
 				t.Errorf("without rules: %+v", got)
 			}
 		})

@@ -65,7 +65,7 @@ func (g *nameGuard) refused(detail string, err error) *Refusal {
 		r.Cure = "work in a folder of another file system than " + fs.Type + ", or " + without
 	}
 	if w, ok := errors.AsType[*nameguard.WithheldError](err); ok {
-		r.Cure = "most likely AppArmor, another security policy or a container's seccomp profile forbids it: look for it in the kernel's log (journalctl -k), allow it to postern, or drop these patterns"
+		r.Cure = "most likely AppArmor, another security policy or a container's seccomp profile forbids it: look for it in the kernel's log (journalctl -k), allow it to postern, or " + without
 		if w.Yama() {
 			r.Cure = "set kernel.yama.ptrace_scope to 2 or less, if it is 3 (the next boot can); else " + r.Cure
 		}
