@@ -39,7 +39,7 @@ func (w *worker) deny(s *slot, rule *Rule, action string) verdict {
 // made either, this is why: a repository without hooks is not to say that there is no such
 // folder, whereupon people make one.
 func (w *worker) absent(s *slot) verdict {
-	if s.lost && w.judge(s).kind == going {
+	if s.lost && w.judge(s).kind == going && s.zone == guarded {
 		if rule := w.b.rules.Check(s.place(), s.last(), OpMakeDir); rule != nil {
 			return w.deny(s, rule, actionCreate)
 		}

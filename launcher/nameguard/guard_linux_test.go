@@ -31,6 +31,7 @@ func TestGuard(t *testing.T) {
 		{"cd /tmp && echo x > .env && cat .env && mv .env /w/e && cat /w/e", "x\nx\n", "", "", "e"},
 		{"cd /tmp && echo x > .env && mv .env /w/", "mv: cannot create regular file '/w/.env': Permission denied\n", "file-write-create /w/.env **/.env", ".env", ""},
 		{"echo x > $HOME/.env && cat $HOME/.env && rm $HOME/.env", "x\n", "", "", ""},
+		{"echo x > $HOME/.env/x; echo x > $HOME/.git/hooks/x", "sh: 1: cannot create /home/u/.env/x: Directory nonexistent\nsh: 1: cannot create /home/u/.git/hooks/x: Directory nonexistent\n", "", "", ""},
 		{"echo x > $HOME/p/.env", "sh: 1: cannot create /home/u/p/.env: Permission denied\n", "file-write-create /home/u/p/.env **/.env", "", ""},
 		{"echo out > /dev/stdout; echo err > /dev/stderr; echo null > /dev/null", "out\nerr\n", "", "", ""},
 		{"echo a > f; echo b >> f; : > g; cat f; rm f; ls", "a\nb\ng\n", "", "f", "g"},
