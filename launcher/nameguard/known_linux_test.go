@@ -50,6 +50,16 @@ var changes = []struct {
 	}, "fd x", nil, "f/x", ""},
 	{"closed", unix.Close, "fd x", unix.EBADF, "", ""},
 	{"moved with a descriptor", func(int) error { return os.Rename("a", "b") }, "fd x", nil, "b/d/x", ""},
+	{"no search in it", func(int) error { return os.Chmod("a/d", 0o600) }, "a/d/x", unix.EACCES, "", ""},
+	{"no search in it by a descriptor", func(int) error { return os.Chmod("a/d", 0o600) }, "fd x", unix.EACCES, "", ""},
+	{"no search on the way", func(int) error { return os.Chmod("a", 0o600) }, "a/d/x", unix.EACCES, "", ""},
+	{"no search on the way to a descriptor", func(int) error { return os.Chmod("a", 0o600) }, "fd x", nil, "a/d/x", ""},
+	{"no search where it starts", func(int) error { return os.Chmod(".", 0o600) }, "a/d/x", unix.EACCES, "", ""},
+	{"no right to write", func(int) error { return os.Chmod("a/d", 0o500) }, "a/d/x", unix.EACCES, "", ""},
+	{"a file for a descriptor", func(dir int) error {
+		fd, err := unix.Open("i", unix.O_CREAT|unix.O_RDWR, 0o644)
+		return errors.Join(err, unix.Dup3(fd, dir, 0))
+	}, "fd x", unix.ENOTDIR, "", ""},
 	{"told of where it is", func(int) error { return os.Rename("a", "b") }, "fd .env", unix.EACCES, "", "file-write-create /w/b/d/.env **/.env"},
 	{"told of where it is after two", func(int) error {
 		return errors.Join(os.Mkdir("b", 0o755), os.Rename("a", "b/a"), os.Rename("b/a/d", "b/d"))
@@ -93,6 +103,11 @@ func init() {
 				return err
 			}
 		}
+		defer func() { // so that they can be looked at, and removed
+			for _, dir := range []string{"", "/a", "/a/d"} {
+				_ = os.Chmod(inside+dir, 0o755)
+			}
+		}()
 		paths := []string{c.last, inside + "/" + c.last}
 		if name, ok := strings.CutPrefix(c.last, "fd "); ok {
 			if err := made(unix.Openat(dir, name, unix.O_CREAT|unix.O_WRONLY, 0o644)); !errors.Is(err, c.want) {
