@@ -1,6 +1,7 @@
 package nameguard
 
 import (
+	"runtime"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -131,9 +132,13 @@ func (w *worker) openFree(s *slot, flags, mode uint32) verdict {
 	return w.openAt(s, flags, mode)
 }
 
-// validFlags are those that openat takes notice of; openat2 refuses others.
+// largeFile is O_LARGEFILE, which x/sys has as zero: a program of 64 bits need not say it.
+var largeFile = map[string]uint32{"amd64": 0o100000, "arm64": 0o400000}[runtime.GOARCH]
+
+// validFlags are those that openat takes notice of; openat2 refuses others, but for O_PATH
+// and largeFile.
 const validFlags = unix.O_ACCMODE | unix.O_CREAT | unix.O_EXCL | unix.O_NOCTTY | unix.O_TRUNC | unix.O_APPEND | unix.O_NONBLOCK | unix.O_SYNC | unix.O_DSYNC |
-	unix.O_ASYNC | unix.O_DIRECT | unix.O_LARGEFILE | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NOATIME | unix.O_CLOEXEC | unix.O_TMPFILE
+	unix.O_ASYNC | unix.O_DIRECT | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NOATIME | unix.O_CLOEXEC | unix.O_TMPFILE
 
 // openLast opens the last name, and no link: ELOOP. That is not asked for by O_NOFOLLOW,
 // which would be seen in the flags of the open file.
@@ -241,7 +246,7 @@ func (w *worker) truncate(addr uint64, size int64) verdict {
 	}
 	for {
 		v := w.truncateOnce(s, size)
-		if v.kind == passing && s.own < 0 && s.zone != process {
+		if v.kind == passing && s.own < 0 && s.zone == free {
 			if v = w.follow(s); v.kind == going {
 				continue
 			}

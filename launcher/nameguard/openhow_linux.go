@@ -63,7 +63,7 @@ func (w *worker) readHow(addr, size uint64) (flags, mode uint32, resolve uint64,
 	f, m, resolve := word(0), word(1), word(2)
 	makes := f&(unix.O_CREAT|tmpfileBit) != 0
 	switch {
-	case f>>32 != 0, resolve&^scopes != 0, resolve&scoped == scoped:
+	case f&^uint64(validFlags|unix.O_PATH|largeFile) != 0, resolve&^scopes != 0, resolve&scoped == scoped:
 		return 0, 0, 0, unix.EINVAL
 	case m&^0o7777 != 0, m != 0 && !makes:
 		return 0, 0, 0, unix.EINVAL

@@ -140,6 +140,7 @@ func (w *worker) resolve(s *slot, whole bool) verdict {
 		s.size, s.recalled = s.recalled, -1
 		return verdict{}
 	}
+	s.zone = stranger
 	if e := s.split(whole); e != 0 {
 		return fail(e)
 	}

@@ -1,0 +1,93 @@
+package nameguard
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	// What lies behind the magic links of others is not ours to find, and what has the same
+	// name on this side of them is another file.
+	enemies["cut"] = func([]string) error {
+		cmd := exec.Command("/usr/bin/sleep", "60")
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		defer func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}()
+		other := fmt.Sprintf("/proc/%d", cmd.Process.Pid)
+		for _, path := range []string{
+			other + "/cwd/comm", other + "/cwd/mem", other + "/root/exe", other + "/root/cwd", other + "/cwd/none",
+			"/proc/self/task/1/cwd/mounts", "/proc/self/task/1/cwd/stat", "/proc/self/comm",
+		} {
+			for _, link := range []string{"l", "/tmp/l"} {
+				if err := os.Symlink(path, link); err != nil {
+					return err
+				}
+				for _, at := range []string{path, link} {
+					if err := unix.Truncate(at, 1); !errors.Is(err, unix.EACCES) {
+						fmt.Printf("truncate %s to %s: %v\n", at, path, err)
+					}
+				}
+				if err := made(unix.Open(link, unix.O_RDONLY|unix.O_TRUNC, 0)); !errors.Is(err, unix.EACCES) {
+					fmt.Printf("open %s to %s: %v\n", link, path, err)
+				}
+				if err := os.Remove(link); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	// Flags that the kernel does not know.
+	enemies["flags"] = func([]string) error {
+		if err := os.WriteFile("a", nil, 0o644); err != nil {
+			return err
+		}
+		for bit := range 64 {
+			for _, resolve := range []uint64{0, unix.RESOLVE_BENEATH} {
+				flags := unix.O_WRONLY | uint64(1)<<bit
+				if flags&(unix.O_PATH|unix.O_CREAT|tmpfileBit) != 0 {
+					continue
+				}
+				fmt.Printf("%#x %d: %v\n", flags, resolve, made(unix.Openat2(unix.AT_FDCWD, "a", &unix.OpenHow{Flags: flags, Resolve: resolve})))
+			}
+		}
+		return nil
+	}
+}
+
+func TestTruncateBehindMagicLinks(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	if o := b.do("cut"); o.err != nil || o.out != "" {
+		t.Errorf("%q (%v)", o.out, o.err)
+	}
+}
+
+// openat2 refuses what it does not know, whoever does it.
+func TestUnknownFlags(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.plain = true
+	want := b.do("flags")
+	b = newBox(t)
+	got := b.do("flags")
+	lines, wanted := strings.Split(got.out, "\n"), strings.Split(want.out, "\n")
+	if got.err != nil || len(lines) != len(wanted) || len(lines) < 100 {
+		t.Fatalf("%s (%v), and without a guard %s", got.out, got.err, want.out)
+	}
+	for i := range lines {
+		if lines[i] != wanted[i] {
+			t.Errorf("%s, and without a guard %s", lines[i], wanted[i])
+		}
+	}
+}
