@@ -91,3 +91,20 @@ func TestUnknownFlags(t *testing.T) {
 		}
 	}
 }
+
+// A file that had a denied name when it was opened for reading is not written by the
+// descriptor when that name is gone, nor given another: it may have one more.
+func TestRemovedNamesStayDenied(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.write(".env", "secret\n")
+	b.write("x/y", "")
+	must(t, os.Link(b.dir+"/.env", b.dir+"/x/.env"))
+	o := b.sh("exec 5<.env; rm .env; echo bad > /dev/fd/5; ln -L /proc/self/fd/5 mine; cat x/.env")
+	if o.err != nil || !strings.HasSuffix(o.out, "\nsecret\n") || strings.Count(o.out, "Permission denied") != 2 || b.has("mine") {
+		t.Errorf("%q (%v), a link was made: %v", o.out, o.err, b.has("mine"))
+	}
+	if want := "file-write-data /w/.env **/.env"; o.told() != want+"\n"+want {
+		t.Errorf("refused %q", o.told())
+	}
+}

@@ -1,6 +1,10 @@
 package nameguard
 
-import "golang.org/x/sys/unix"
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+)
 
 // reopen opens the caller's own descriptor once more, as /proc/self/fd/N, /dev/stdout and
 // the like do. A file of the sandbox is opened like any other, by its present name. What
@@ -65,11 +69,27 @@ func (w *worker) mayReopen(s *slot, fd int, nlink uint32) verdict {
 	for at > 0 && w.text[at-1] != '/' {
 		at--
 	}
-	if n-at > maxName {
-		return fail(unix.EACCES) // "name (deleted)": another link of it may be anywhere
-	}
-	s.setName(w.text[at:n], false)
 	s.reach = copy(s.real[:], w.text[:max(at-1, 1)])
+	name := w.text[at:n]
+	had, removed := bytes.CutSuffix(name, deleted)
+	if removed {
+		// The file has another name, which may be denied as well. This one is or was its own.
+		if v := w.mayWrite(s, had); v.kind != going {
+			return v
+		}
+	}
+	return w.mayWrite(s, name)
+}
+
+// deleted is what the kernel adds to the path of what has no name there any more.
+var deleted = []byte(" (deleted)")
+
+// mayWrite asks the rules about a file by a name in the slot's folder.
+func (w *worker) mayWrite(s *slot, name []byte) verdict {
+	if len(name) > maxName {
+		return fail(unix.EACCES)
+	}
+	s.setName(name, false)
 	if rule := w.b.rules.Check(s.place(), s.last(), OpWrite); rule != nil {
 		return w.deny(s, rule, actionWrite)
 	}
