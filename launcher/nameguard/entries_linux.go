@@ -161,7 +161,7 @@ func (w *worker) source(dirfd int32, addr uint64, flags uint32) verdict {
 		if flags&unix.AT_EMPTY_PATH == 0 || dirfd < 0 {
 			return fail(unix.ENOENT)
 		}
-		s.own = int(dirfd)
+		s.own, s.whose = int(dirfd), int(w.note.pid)
 		return verdict{}
 	}
 	for v.kind == going {
@@ -195,7 +195,7 @@ func (w *worker) source(dirfd int32, addr uint64, flags uint32) verdict {
 
 // linkOwn gives a name to what the caller has open, a file without one for example.
 func (w *worker) linkOwn(s *slot) verdict {
-	fd, v := w.openOwn(int32(w.old.own), 0) //nolint:gosec // a descriptor's number
+	fd, v := w.openOwn(w.old.whose, int32(w.old.own), 0) //nolint:gosec // a descriptor's number
 	if v.kind != going {
 		return v
 	}

@@ -47,6 +47,40 @@ func init() {
 		}
 		return nil
 	}
+	enemies["apart"] = func([]string) error {
+		fd, err := unix.Open("process", unix.O_CREAT|unix.O_RDWR, 0o644)
+		if err != nil {
+			return err
+		}
+		if err := os.Mkdir("d", 0o755); err != nil {
+			return err
+		}
+		write := func(path, text string) error {
+			fd, err := unix.Open(path, unix.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = unix.Write(fd, []byte(text))
+			return err
+		}
+		var failed error
+		OnOwnThread(func() {
+			if failed = errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_FILES), unix.Chdir("d")); failed != nil {
+				return
+			}
+			own, err := unix.Open("../thread", unix.O_CREAT|unix.O_RDWR, 0o644)
+			failed = errors.Join(
+				err, unix.Dup3(own, fd, 0),
+				made(unix.Creat("/proc/self/cwd/self", 0o644)),
+				made(unix.Creat(fmt.Sprintf("/proc/%d/cwd/number", os.Getpid()), 0o644)),
+				made(unix.Creat("/proc/thread-self/cwd/thread-self", 0o644)),
+				made(unix.Creat("plain", 0o644)),
+				write(fmt.Sprintf("/proc/self/fd/%d", fd), "process"),
+				write(fmt.Sprintf("/proc/thread-self/fd/%d", fd), "thread"),
+			)
+		})
+		return failed
+	}
 	// Flags that the kernel does not know.
 	enemies["flags"] = func([]string) error {
 		if err := os.WriteFile("a", nil, 0o644); err != nil {
@@ -106,5 +140,25 @@ func TestRemovedNamesStayDenied(t *testing.T) {
 	}
 	if want := "file-write-data /w/.env **/.env"; o.told() != want+"\n"+want {
 		t.Errorf("refused %q", o.told())
+	}
+}
+
+// A thread with a working directory and descriptors of its own still finds those of its
+// process where it asks for them.
+func TestThreadsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	if o := b.do("apart"); o.err != nil || o.out != "" {
+		t.Errorf("%q (%v)", o.out, o.err)
+	}
+	for _, name := range []string{"self", "number", "d/thread-self", "d/plain"} {
+		if !b.has(name) {
+			t.Errorf("%s was not made", name)
+		}
+	}
+	for name, want := range map[string]string{"process": "process", "thread": "thread"} {
+		if got, err := os.ReadFile(b.dir + "/" + name); err != nil || string(got) != want {
+			t.Errorf("%s: %q (%v)", name, got, err)
+		}
 	}
 }

@@ -106,7 +106,7 @@ func (w *worker) mayServe() error {
 	if _, e := readMemory(int(w.note.pid), w.note.args[1], w.text[:1]); e != 0 && e != unix.EFAULT {
 		return keptFrom("read what a system call of the sandbox is about", callRead, e)
 	}
-	fd, v := w.openOwn(atCWD, unix.O_DIRECTORY)
+	fd, v := w.openOwn(int(w.note.pid), atCWD, unix.O_DIRECTORY)
 	if v.kind != going {
 		return keptFrom("open the folder that a process of the sandbox is in", fmt.Sprintf("/proc/%d/cwd", w.note.pid), v.err)
 	}

@@ -19,7 +19,7 @@ func (w *worker) reopen(s *slot, flags uint32) verdict {
 		return fail(unix.EEXIST)
 	}
 	n := int32(s.own) //nolint:gosec // at most nine digits
-	fd, v := w.openOwn(n, 0)
+	fd, v := w.openOwn(s.whose, n, 0)
 	if v.kind != going {
 		return fail(unix.ENOENT)
 	}

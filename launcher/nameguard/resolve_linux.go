@@ -39,6 +39,7 @@ type slot struct {
 	version  uint64 // of Broker.moved when it was looked at
 
 	own   int // the place is the caller's own descriptor of that number; -1: it is not
+	whose int // the thread of the caller's process that it is of
 	links int // symlinks that were followed
 }
 

@@ -59,16 +59,17 @@ func (w *worker) readText(s *slot, addr uint64) verdict {
 
 // base opens what a relative path starts at.
 func (w *worker) base(s *slot, dirfd int32) verdict {
-	fd, v := w.openOwn(dirfd, unix.O_DIRECTORY)
+	fd, v := w.openOwn(int(w.note.pid), dirfd, unix.O_DIRECTORY)
 	if v.kind == going {
 		s.enter(fd, false)
 	}
 	return v
 }
 
-// openOwn opens a descriptor of the caller, or its working directory, as O_PATH.
-func (w *worker) openOwn(dirfd int32, flags int) (int, verdict) {
-	w.proc = decimal(w.proc[:0], int(w.note.pid))
+// openOwn opens a descriptor of a thread of the caller's process, or its working directory, as
+// O_PATH.
+func (w *worker) openOwn(tid int, dirfd int32, flags int) (int, verdict) {
+	w.proc = decimal(w.proc[:0], tid)
 	if dirfd == atCWD {
 		w.proc = append(w.proc, "/cwd"...)
 	} else {

@@ -149,7 +149,8 @@ func (s *slot) splice(link []byte, rest int) verdict {
 }
 
 // isOwn reports whether name is, at the root of a process file system, the entry of the
-// calling process.
+// calling process. What is in there is that of its first thread, or of the calling one where it
+// says so: threads can have a working directory and descriptors of their own.
 func (w *worker) isOwn(s *slot, name []byte) bool {
 	const rootIno = 1
 	n := number(name)
@@ -163,7 +164,14 @@ func (w *worker) isOwn(s *slot, name []byte) bool {
 	if w.b.mounts.zones[st.Mnt_id] != process || st.Ino != rootIno {
 		return false
 	}
-	return n < 0 || n == w.innerPID()
+	if n >= 0 && n != w.innerPID() {
+		return false
+	}
+	s.whose = int(w.note.pid)
+	if string(name) != "thread-self" {
+		s.whose = w.groupPID()
+	}
+	return s.whose > 0
 }
 
 // ownStep goes one step among the entries of the caller's own process.
@@ -176,10 +184,10 @@ func (w *worker) ownStep(s *slot, at *ownEntry, name []byte) verdict {
 		*at = ownDescriptors
 		return verdict{}
 	case *at == ownProcess && (text == "cwd" || text == "root"):
-		w.proc = append(decimal(w.proc[:0], int(w.note.pid)), '/')
+		w.proc = append(decimal(w.proc[:0], s.whose), '/')
 		w.proc = append(append(w.proc, name...), 0)
 	case *at == ownDescriptors && number(name) >= 0:
-		w.proc = append(decimal(w.proc[:0], int(w.note.pid)), "/fd/"...)
+		w.proc = append(decimal(w.proc[:0], s.whose), "/fd/"...)
 		w.proc = append(append(w.proc, name...), 0)
 	default:
 		return verdict{kind: passing}
