@@ -92,7 +92,7 @@ func threadsOf(pid int) (tids []int) {
 				tids = append(tids, tid)
 			}
 		}
-		for _, child := range strings.Fields(read("task/" + filepath.Base(task) + "/children")) {
+		for child := range strings.FieldsSeq(read("task/" + filepath.Base(task) + "/children")) {
 			if child, err := strconv.Atoi(child); err == nil {
 				tids = append(tids, threadsOf(child)...)
 			}
