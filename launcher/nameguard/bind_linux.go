@@ -66,7 +66,7 @@ func (w *worker) bindAt(s *slot, fd int32) verdict {
 	if s.named+1 > maxSocket || s.slash {
 		return fail(unix.ENAMETOOLONG)
 	}
-	sock, e := w.fetch(fd)
+	sock, e := w.fetch(int(w.note.pid), fd)
 	if e != 0 {
 		return fail(e)
 	}

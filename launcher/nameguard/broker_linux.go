@@ -61,6 +61,8 @@ type Broker struct {
 	moved    atomic.Uint64 // how often a directory or a symlink came to one
 	moving   sync.RWMutex  // held for that; see stir
 
+	groups atomic.Bool // the kernel knows descriptors of processes, not of threads
+
 	canarySeen atomic.Bool
 	proved     atomic.Bool
 

@@ -37,7 +37,7 @@ func (w *worker) reopen(s *slot, flags uint32) verdict {
 	case z == free || z == process:
 		return verdict{kind: passing}
 	case z == stranger && kind == unix.S_IFCHR:
-		return w.share(n, flags)
+		return w.share(s.whose, n, flags)
 	case z == stranger:
 		return fail(unix.EACCES)
 	case z == guarded:
@@ -96,9 +96,9 @@ func (w *worker) mayWrite(s *slot, name []byte) verdict {
 	return verdict{}
 }
 
-// share gives the caller a descriptor of its own once more.
-func (w *worker) share(n int32, flags uint32) verdict {
-	fd, e := w.fetch(n)
+// share gives the caller a descriptor of its own, or of its first thread, once more.
+func (w *worker) share(tid int, n int32, flags uint32) verdict {
+	fd, e := w.fetch(tid, n)
 	if e != 0 {
 		return fail(unix.EACCES)
 	}
@@ -113,22 +113,4 @@ func (w *worker) share(n int32, flags uint32) verdict {
 		return fail(unix.EACCES)
 	}
 	return w.give(fd, flags, false, true)
-}
-
-// fetch copies a descriptor of the caller into our own table.
-func (w *worker) fetch(n int32) (int, unix.Errno) {
-	pid := w.groupPID()
-	if pid <= 0 {
-		return -1, unix.ESRCH
-	}
-	p, _, e := unix.Syscall(unix.SYS_PIDFD_OPEN, uintptr(pid), 0, 0)
-	if e != 0 {
-		return -1, e
-	}
-	defer closeFD(int(p))
-	if !w.valid() {
-		return -1, unix.ESRCH
-	}
-	fd, _, e := unix.Syscall(unix.SYS_PIDFD_GETFD, p, uintptr(n), 0) //nolint:gosec // a descriptor's number
-	return int(fd), e
 }
