@@ -8,14 +8,14 @@ type Op uint8
 const (
 	OpWrite       Op = iota // opened for writing, truncated, or made as a plain file
 	OpMakeDir               // made as a directory
-	OpMakeOther             // made as a symlink, hard link, FIFO, socket or device
+	OpMakeOther             // made as a symlink, FIFO, socket, device or hard link of one
 	OpMoveAway              // renamed from here (or exchanged)
 	OpMoveHere              // something that is no directory is renamed onto here
 	OpMoveDirHere           // a directory is renamed onto here
 	OpRemove                // unlinked or removed
 
 	// The same of what is known to be a plain file. On the way through a pattern of
-	// folders files may be renamed, as git does with every file of a submodule; who
+	// folders files may be renamed or linked, as git does with every file of a submodule; who
 	// does not look asks about OpMoveAway and OpMoveHere, and is refused there.
 	OpMoveFileAway
 	OpMoveFileHere

@@ -120,23 +120,39 @@ func (w *worker) linkNames(fromFD int32, from uint64, toFD int32, to uint64, fla
 	if outside {
 		return w.apart(s)
 	}
-	if v := w.mayMake(s, OpMakeOther); v.kind != going {
-		return v
-	}
 	w.b.moves.Lock()
 	defer w.b.moves.Unlock()
 	if w.old.own >= 0 {
 		return w.linkOwn(s)
 	}
-	// It may be another than was found, but does not become a symlink any more.
-	if e := statx(w.old.dir, w.old.at(), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &w.stat); e != 0 {
+	// It may be another than was found, and is what is held from here on.
+	fd, e := openat(w.old.dir, w.old.at(), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if e != 0 {
 		return fail(e)
 	}
-	if w.stat.Mode&unix.S_IFMT == unix.S_IFLNK {
+	defer closeFD(fd)
+	if e := statx(fd, &nothing[0], unix.AT_EMPTY_PATH, unix.STATX_TYPE, &w.stat); e != 0 {
+		return fail(e)
+	}
+	return w.linkOpen(fd, w.stat.Mode&unix.S_IFMT, s)
+}
+
+// linkOpen gives what is held open one more name. A plain file is one there like any other that
+// is made or moved there: git links each object of a submodule to its name.
+func (w *worker) linkOpen(fd int, kind uint16, s *slot) verdict {
+	op := OpMakeOther
+	if kind == unix.S_IFREG {
+		op = OpMoveFileHere
+	}
+	if v := w.mayMake(s, op); v.kind != going {
+		return v
+	}
+	if kind == unix.S_IFLNK {
 		w.b.stir()
 		defer w.b.settle()
 	}
-	return result(linkat(w.old.dir, w.old.at(), s.dir, s.full(), 0))
+	w.proc = append(decimal(w.proc[:0], fd), 0)
+	return result(linkat(w.b.self, &w.proc[0], s.dir, s.full(), unix.AT_SYMLINK_FOLLOW))
 }
 
 // apart says why a file is not linked to a place in another tree: the first of what the
@@ -216,12 +232,7 @@ func (w *worker) linkOwn(s *slot) verdict {
 	default:
 		return w.apart(s)
 	}
-	if kind == unix.S_IFLNK {
-		w.b.stir()
-		defer w.b.settle()
-	}
-	w.proc = append(decimal(w.proc[:0], fd), 0)
-	return result(linkat(w.b.self, &w.proc[0], s.dir, s.full(), unix.AT_SYMLINK_FOLLOW))
+	return w.linkOpen(fd, kind, s)
 }
 
 // remove removes an entry, where the rules are about that, too.
