@@ -21,6 +21,8 @@ type waiting struct {
 	mode  uint32
 	mask  uint32
 
+	rounds int // in which a signal of its process was there for the caller
+
 	fd  int        // it was opened; -1: it was not
 	err unix.Errno // it cannot be
 }
@@ -140,22 +142,53 @@ func (w *worker) conclude(p *waiting) (over bool) {
 	case p.err != 0:
 		w.answer(fail(p.err))
 	case !w.valid():
-	case w.interrupted():
-		// As the kernel says it of a call that a signal has found waiting: it is made again,
-		// or fails with EINTR, as the signal's handler wants it.
-		w.answer(fail(errRestart))
 	default:
-		return false
+		e := w.interrupted(p)
+		if e == 0 {
+			return false
+		}
+		w.answer(fail(e))
 	}
 	return true
 }
 
-// errRestart is ERESTARTSYS, which the kernel never shows to anybody.
+// errRestart is ERESTARTSYS, which the kernel never shows to anybody: of a call that a signal
+// has found waiting it says so, and then it is made again, or fails with EINTR, as the signal's
+// handler wants it. Where no signal is, whoever called would see it.
 const errRestart = unix.Errno(512)
 
-// interrupted reports whether a signal waits for the caller, which may not be interrupted
-// while we serve it.
-func (w *worker) interrupted() bool {
+// A signal of a process is taken by any of its threads. One that runs does so in no time; so what is
+// there in so many rounds, each time one looks, is likely to be the caller's.
+const (
+	lastingRounds = 5
+	lastingLooks  = 16
+)
+
+// interrupted is what to answer when a signal waits for the caller, which may not be interrupted
+// while we serve it; zero: none does. Where another thread may have taken it by then, the
+// answer is one that makes sense without a signal.
+func (w *worker) interrupted(p *waiting) unix.Errno {
+	own, shared, threads := w.signals()
+	if own != 0 || shared != 0 && threads == 1 {
+		return errRestart
+	}
+	for i := 0; shared != 0 && i < lastingLooks; i++ {
+		_, again, _ := w.signals()
+		shared &= again
+	}
+	if shared == 0 {
+		p.rounds = 0
+		return 0
+	}
+	if p.rounds++; p.rounds < lastingRounds {
+		return 0
+	}
+	return unix.EINTR
+}
+
+// signals are those that wait for the caller alone, those that it or another thread of its
+// process may take, and how many threads that has.
+func (w *worker) signals() (own, shared uint64, threads int) {
 	status := w.status()
 	set := func(name string) uint64 {
 		n, err := strconv.ParseUint(string(bytes.TrimSpace(field(status, name))), 16, 64)
@@ -164,5 +197,6 @@ func (w *worker) interrupted() bool {
 		}
 		return n
 	}
-	return (set("SigPnd")|set("ShdPnd"))&^set("SigBlk")&^set("SigIgn") != 0
+	taken := ^(set("SigBlk") | set("SigIgn"))
+	return set("SigPnd") & taken, set("ShdPnd") & taken, number(field(status, "Threads"))
 }
