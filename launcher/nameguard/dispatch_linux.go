@@ -27,7 +27,8 @@ const (
 	callBind
 	callUmask
 	callChmod
-	callAffinity
+	callPlace
+	callPlaceOf
 )
 
 var callNames = map[string]call{
@@ -36,7 +37,7 @@ var callNames = map[string]call{
 	"symlink": callSymlink, "symlinkat": callSymlinkat, "link": callLink, "linkat": callLinkat,
 	"rename": callRename, "renameat": callRenameat, "renameat2": callRenameat2,
 	"unlink": callUnlink, "unlinkat": callUnlinkat, "rmdir": callRmdir,
-	"bind": callBind, "umask": callUmask, "sched_setaffinity": callAffinity, "sched_getaffinity": callAffinity,
+	"bind": callBind, "umask": callUmask, "sched_setaffinity": callPlace, "sched_getaffinity": callPlaceOf,
 	"chmod": callChmod, "fchmod": callChmod, "fchmodat": callChmod, "fchmodat2": callChmod,
 }
 

@@ -98,7 +98,7 @@ func filterProgram(arch uint32, t table, trapRemove bool) []unix.SockFilter {
 	if trapRemove {
 		each(removals, func(nr uint32) { p.Is(nr, notify) })
 	}
-	// One's own is as it is while one asks; another's may be what we do to it.
+	// Where it may run itself nobody changes while it asks; where another may is our doing, too.
 	each([]string{"sched_getaffinity"}, func(nr uint32) {
 		p.Call(nr, func(p *bpf.Program) {
 			p.Arg(0)

@@ -124,8 +124,13 @@ func field(status []byte, name string) []byte {
 
 // innerPID is the process id of the caller as it is in the sandbox's own process file
 // system; -1 where it cannot be told.
-func (w *worker) innerPID() int {
-	ids := field(w.status(), "NStgid")
+func (w *worker) innerPID() int { return w.inner("NStgid") }
+
+// innerTID is the number of the calling thread there.
+func (w *worker) innerTID() int { return w.inner("NSpid") }
+
+func (w *worker) inner(name string) int {
+	ids := field(w.status(), name)
 	if i := bytes.LastIndexAny(ids, " \t"); i >= 0 {
 		ids = ids[i+1:]
 	}

@@ -175,7 +175,12 @@ func (w *worker) decide() verdict {
 	case callChmod:
 		w.b.barrier(w)
 		return verdict{kind: passing}
-	case callAffinity:
+	case callPlaceOf:
+		if int(n.word(0)) != w.innerTID() {
+			w.b.spread(w)
+		}
+		return verdict{kind: passing}
+	case callPlace:
 		w.b.spread(w)
 		return verdict{kind: passing}
 	case callNone:
