@@ -13,7 +13,7 @@ func closure(sets [][]string) ([][]string, error) {
 	for _, set := range sets {
 		for _, path := range set {
 			if err := checkPath(path); err != nil {
-				return nil, fmt.Errorf("%s: %w", sourceMount, err)
+				return nil, fmt.Errorf("%s: %w", SourceMount, err)
 			}
 		}
 		out = append(out, slices.Clone(set))
@@ -28,7 +28,7 @@ func closure(sets [][]string) ([][]string, error) {
 					}
 					out[i] = append(out[i], other)
 					if grown = true; len(out[i]) > maxNames {
-						return nil, fmt.Errorf("%s: %s is seen under more than %d paths; show fewer folders that hold one another", sourceMount, clip(out[i][0]), maxNames)
+						return nil, fmt.Errorf("%s: %s is seen under more than %d paths; show fewer folders that hold one another", SourceMount, clip(out[i][0]), maxNames)
 					}
 				}
 			}

@@ -20,10 +20,16 @@ type Rules struct {
 	roots      states // of every path: the node at / and that of every directory
 	first      *filter
 	packages   []string
-	free       []string
+	free       []freed
 	starts     []start
 	trapRemove bool
-	moved      *Rule // what a directory that leaves packages or a free directory breaks
+	moveOut    *Rule // what a directory breaks that leaves packages
+}
+
+// freed is a free directory by one of its names, and what a directory breaks that leaves it.
+type freed struct {
+	at      string
+	moveOut Rule
 }
 
 // start is a directory that is also seen elsewhere: below at, paths go on from the states
@@ -77,7 +83,9 @@ func Compile(c Config) (*Rules, error) {
 	errs = append(errs, r.setFree(c.Free, aliases)...)
 	r.first = filterOf(floating)
 	r.setStarts(aliases)
-	r.moved = r.movedRule(&c)
+	if len(c.Names) > 0 && len(c.Packages) > 0 {
+		r.moveOut = &Rule{Text: MoveOut + c.Packages[0], Source: c.Names[0].Source}
+	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("compile rules for names: %w", errors.Join(errs...))
 	}
@@ -95,24 +103,24 @@ func (r *Rules) setFree(dirs []string, aliases [][]string) (errs []error) {
 	rooted := r.roots[0]
 	for _, dir := range dirs {
 		if err := checkPath(dir); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", sourceFree, err))
+			errs = append(errs, fmt.Errorf("%s: %w", SourceFree, err))
 			continue
 		}
 		for _, at := range otherNames(dir, aliases) {
 			if inside, other := shownElsewhere(at, aliases); inside != "" {
-				errs = append(errs, fmt.Errorf("%s %s: %s in it is also %s, where the rules hold; declare that free as well", sourceFree, clip(dir), clip(inside), clip(other)))
+				errs = append(errs, fmt.Errorf("%s %s: %s in it is also %s, where the rules hold; declare that free as well", SourceFree, clip(dir), clip(inside), clip(other)))
 			}
 			if rule := reaches(rooted, at); rule != nil {
-				errs = append(errs, fmt.Errorf("%s %s: %s (%s) forbids what is there; take one of the two back", sourceFree, clip(dir), clip(rule.Text), rule.Source))
+				errs = append(errs, fmt.Errorf("%s %s: %s (%s) forbids what is there; take one of the two back", SourceFree, clip(dir), clip(rule.Text), rule.Source))
 			}
-			r.free = append(r.free, at)
+			r.free = append(r.free, freed{at, Rule{Text: MoveOut + at, Source: SourceFree}})
 		}
 	}
 	if len(errs) > 0 {
 		return errs
 	}
-	for _, at := range r.free {
-		pinPath(rooted, &Rule{Text: at, Source: sourceFree})
+	for i := range r.free {
+		pinPath(rooted, &Rule{Text: r.free[i].at, Source: SourceFree})
 	}
 	return nil
 }
@@ -170,7 +178,7 @@ func either(a, b *Rule) *Rule {
 func (r *Rules) setStarts(aliases [][]string) {
 	for _, set := range aliases {
 		for _, at := range set {
-			pinPath(r.roots[0], &Rule{Text: at, Source: sourceMount})
+			pinPath(r.roots[0], &Rule{Text: at, Source: SourceMount})
 		}
 	}
 	// What is mounted may be a file, of which only the entry itself says so.
@@ -207,15 +215,4 @@ func (r *Rules) startAt(at, other string) start {
 		s.packaged = s.packaged || r.isPackages([]byte(part))
 	}
 	return s
-}
-
-// movedRule is what is told of a directory that leaves where rules do not hold.
-func (r *Rules) movedRule(c *Config) *Rule {
-	switch {
-	case len(c.Names) > 0 && len(c.Packages) > 0:
-		return &Rule{Text: "move out of " + c.Packages[0], Source: c.Names[0].Source}
-	case len(r.free) > 0:
-		return &Rule{Text: "move out of " + r.free[0], Source: sourceFree}
-	}
-	return nil
 }

@@ -34,7 +34,7 @@ func (op Op) plain() bool {
 // Rule is one rule as it was given.
 type Rule struct {
 	Text   string // what a violation shows: *.key, **/.git/hooks, /w/.git/config
-	Source string // where it stands: default, --deny-name, spec
+	Source string // where it stands: --deny-name, spec, or one of the sources below
 }
 
 // Config is what a run's rules are compiled from. All directories are real paths as the
@@ -66,9 +66,17 @@ type Config struct {
 	TrapRemove bool
 }
 
-// Sources of rules that nobody wrote down.
+// Sources of rules that nobody wrote down as such. What would let a name be is another thing
+// for each of them.
 const (
-	SourceDefault = "default"
-	sourceFree    = "free directory"
-	sourceMount   = "mount point"
+	SourceDefault   = "default"                // a name that is forbidden wherever a rule of the run holds
+	SourceGuard     = "--guard-names"          // such a name at the top of a folder, in a run without patterns
+	SourceKept      = "default, kept as it is" // a path that no run may change
+	SourceProtected = "protected path"
+	SourceHidden    = "hidden path"
+	SourceFree      = "free directory" // pinned, for it must stay where it is
+	SourceMount     = "mount point"    // pinned, for it is told by its path
 )
+
+// MoveOut begins the text of a rule that CheckMove told.
+const MoveOut = "move out of "

@@ -33,23 +33,26 @@ func (r *Rules) Check(dir, name []byte, op Op) *Rule {
 // toName in toDir although both names are free: what was made in it where rules do not
 // hold would come to where they do. An exchange asks both ways.
 func (r *Rules) CheckMove(fromDir, fromName, toDir, toName []byte) *Rule {
-	if r.moved == nil {
-		return nil
+	if from := r.freedIn(fromDir); from != nil && !r.isFree(toDir) {
+		return &from.moveOut
 	}
-	if r.isFree(fromDir) && !r.isFree(toDir) || r.inPackages(fromDir, fromName) && !r.inPackages(toDir, toName) {
-		return r.moved
+	if r.moveOut != nil && r.inPackages(fromDir, fromName) && !r.inPackages(toDir, toName) {
+		return r.moveOut
 	}
 	return nil
 }
 
 // isFree reports whether no pattern holds in dir.
-func (r *Rules) isFree(dir []byte) bool {
-	for _, at := range r.free {
-		if _, ok := below(dir, at); ok {
-			return true
+func (r *Rules) isFree(dir []byte) bool { return r.freedIn(dir) != nil }
+
+// freedIn is the free directory that dir is, or lies in.
+func (r *Rules) freedIn(dir []byte) *freed {
+	for i := range r.free {
+		if _, ok := below(dir, r.free[i].at); ok {
+			return &r.free[i]
 		}
 	}
-	return false
+	return nil
 }
 
 // inPackages reports whether what is in the directory name of dir lies in packages under

@@ -190,26 +190,30 @@ func TestMovesOutOfWhereRulesDoNotHold(t *testing.T) {
 	r := compile(t, c)
 	for _, tc := range []struct {
 		from, to string
-		refused  bool
+		refused  string // by which rule
 	}{
-		{"/w/a", "/w/b", false},
-		{"/w/node_modules/.a-123", "/w/node_modules/a", false},
-		{"/w/node_modules/a", "/w/x/node_modules/a", false},
-		{"/w/a", "/w/node_modules/a", false},
-		{"/w/node_modules/a", "/w/a", true},
-		{"/w/node_modules", "/w/old", true},
-		{"/w/node_modules", "/w/x/node_modules", false},
-		{"/w/a/node_modules/b/c", "/w/a/c", true},
-		{"/w/node_modules/linked/x", "/w/x", false}, // the names held there all the time
-		{"/w/free/x", "/w/x", true},
-		{"/w/x", "/w/free/x", false},
-		{"/w/free/x", "/w/free/y", false},
-		{"/w/free/x", "/w/node_modules/x", true}, // there secrets are forbidden
+		{"/w/a", "/w/b", ""},
+		{"/w/node_modules/.a-123", "/w/node_modules/a", ""},
+		{"/w/node_modules/a", "/w/x/node_modules/a", ""},
+		{"/w/a", "/w/node_modules/a", ""},
+		{"/w/node_modules/a", "/w/a", "move out of node_modules (default)"},
+		{"/w/node_modules", "/w/old", "move out of node_modules (default)"},
+		{"/w/node_modules", "/w/x/node_modules", ""},
+		{"/w/a/node_modules/b/c", "/w/a/c", "move out of node_modules (default)"},
+		{"/w/node_modules/linked/x", "/w/x", ""}, // the names held there all the time
+		{"/w/free/x", "/w/x", "move out of /w/free (free directory)"},
+		{"/w/x", "/w/free/x", ""},
+		{"/w/free/x", "/w/free/y", ""},
+		{"/w/free/x", "/w/node_modules/x", "move out of /w/free (free directory)"}, // there secrets are forbidden
 	} {
 		fromDir, fromName := cut(tc.from)
 		toDir, toName := cut(tc.to)
-		if got := r.CheckMove([]byte(fromDir), []byte(fromName), []byte(toDir), []byte(toName)); (got != nil) != tc.refused {
-			t.Errorf("move %s to %s: got %v", tc.from, tc.to, got)
+		var got string
+		if rule := r.CheckMove([]byte(fromDir), []byte(fromName), []byte(toDir), []byte(toName)); rule != nil {
+			got = rule.Text + " (" + rule.Source + ")"
+		}
+		if got != tc.refused {
+			t.Errorf("move %s to %s: got %q, want %q", tc.from, tc.to, got, tc.refused)
 		}
 	}
 }

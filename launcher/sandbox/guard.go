@@ -186,22 +186,24 @@ func (f *Facts) nameRules(p *Profile, mounts []mountPoint) nameguard.Config {
 			c.Globs = append(c.Globs, nameguard.Secrets()...)
 		}
 	}
-	forbid := func(path string) {
+	forbid := func(path, source string) {
 		// What is denied in a free folder its mount alone keeps.
 		if !inside(c.Free, path) {
-			c.Paths = append(c.Paths, nameguard.Rule{Text: path, Source: nameguard.SourceDefault})
+			c.Paths = append(c.Paths, nameguard.Rule{Text: path, Source: source})
 		}
 	}
-	for _, d := range f.Denials {
-		forbid(d.Path)
+	// Of two rules for one path the first is told: what is kept by a mount stays kept, whatever
+	// becomes of the guard.
+	for i := range f.Denials {
+		forbid(f.Denials[i].Path, f.Denials[i].source())
 	}
 	for _, w := range f.Watches {
-		forbid(w.Path)
+		forbid(w.Path, nameguard.SourceKept)
 	}
 	for _, r := range f.Roots {
 		if len(p.NameGlobs) == 0 && r.Writable && r.Dir && !r.State {
 			for _, name := range nameguard.Top() {
-				forbid(path.Join(r.Path, name))
+				forbid(path.Join(r.Path, name), nameguard.SourceGuard)
 			}
 		}
 		if !r.State {
@@ -212,6 +214,17 @@ func (f *Facts) nameRules(p *Profile, mounts []mountPoint) nameguard.Config {
 		}
 	}
 	return c
+}
+
+// source is where a denial stands, as a rule about names.
+func (d *Denial) source() string {
+	switch {
+	case !d.asked:
+		return nameguard.SourceKept
+	case d.Kind == Hide:
+		return nameguard.SourceHidden
+	}
+	return nameguard.SourceProtected
 }
 
 // guardStart has the inside put the command into a cage. Paths are bytes.
