@@ -90,15 +90,50 @@ func onTheWay(target, rule string) bool {
 	return asks(nameguard.OpMakeOther) && !asks(nameguard.OpMakeDir)
 }
 
-// curedName says what would let a name be, by where the rule that refuses it stands.
-func curedName(target, source string, way bool) string {
-	switch {
-	case way && strings.EqualFold(path.Base(target), ".git"):
-		return "a linked worktree and a submodule have a file there: add them outside the run"
-	case way:
-		return "leave it where it is; a folder in which no rule about names is to hold is declared with --free-dir"
-	case source == nameguard.SourceDefault:
-		return "use another name; a folder in which no rule about names is to hold is declared with --free-dir"
+// refusedName says by which rule a call was refused, and what would let it be, by where the
+// rule stands.
+func refusedName(target, rule, source string) (why, cure string) {
+	shown := printable(rule)
+	if source != "" {
+		shown += " (" + printable(source) + ")"
 	}
-	return "use another name, take the rule back where it stands, or declare the folder with --free-dir"
+	switch {
+	case strings.HasPrefix(rule, nameguard.MoveOut):
+		return "what was filled where names are free stays there: no " + shown, "copy it, for then each name in it is judged"
+	case source == nameguard.SourceFree, source == nameguard.SourceMount:
+		return shown + " stays where it is", "leave it there, and what it lies in"
+	case source == nameguard.SourceKept:
+		return "it is refused by " + shown, "no run changes it: do that outside"
+	case source == nameguard.SourceProtected:
+		return "it is refused by " + shown, "where the run needs it: take it out of --protect, or of protect in the settings"
+	case source == nameguard.SourceHidden:
+		return "it is refused by " + shown, "where the run needs it: take it out of --hide, or of hide in the settings"
+	case onTheWay(target, rule):
+		return "on the way to " + shown + " only folders are made, and stay where they are", curedWay(target, source)
+	}
+	return "the name is refused by " + shown, curedName(source)
+}
+
+// curedName says what would let a name be made that a rule forbids.
+func curedName(source string) string {
+	switch source {
+	case nameguard.SourceGuard:
+		return "use another name; it can be made with --guard-names off, or in a folder of --free-dir"
+	case nameguard.SourceDefault:
+		return "use another name, or name the folder with --free-dir; a run without patterns of names forbids such a name at the top of its folders alone"
+	}
+	return "use another name, take the rule back where it stands, or name the folder with --free-dir"
+}
+
+// curedWay is curedName of a name that leads to what a rule forbids.
+func curedWay(target, source string) string {
+	switch {
+	case strings.EqualFold(path.Base(target), ".git"):
+		return "a linked worktree and a submodule have a file there: add them outside the run, in a run without patterns of names, or in a folder of --free-dir"
+	case source == nameguard.SourceGuard:
+		return "leave it where it is; it can be moved with --guard-names off, or in a folder of --free-dir"
+	case source == nameguard.SourceDefault:
+		return "leave it where it is, or name the folder with --free-dir"
+	}
+	return "leave it where it is, take the rule back where it stands, or name the folder with --free-dir"
 }

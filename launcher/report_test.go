@@ -87,7 +87,7 @@ func TestReport(t *testing.T) {
    "source": "default",
    "comm": "sh?",
    "count": 6,
-   "cure": "use another name; a folder in which no rule about names is to hold is declared with --free-dir"
+   "cure": "use another name, or name the folder with --free-dir; a run without patterns of names forbids such a name at the top of its folders alone"
   }
  ],
  "changes": [
@@ -114,16 +114,38 @@ func TestSummaryOfViolations(t *testing.T) {
 	r.violated(violation.Report{Violation: violation.Violation{Action: "open", Target: "/etc/x", Raw: "told"}, Count: 3})
 	r.violated(violation.Report{Violation: violation.Violation{Action: "access"}, Count: 1})
 	r.violated(violation.Report{Violation: violation.Named(nameguard.Violation{Action: "file-write-create", Target: "/w/\x1b.env", Rule: "*.env", Source: "--deny-name", Comm: "mv"}), Count: 2})
-	for _, named := range [][2]string{{"/w/x/.git", "**/.git/hooks"}, {"/w/.git/modules/a", "**/.git/modules/**/hooks"}, {"/w/x/.git/hooks", "**/.git/hooks"}} {
-		r.violated(violation.Report{Violation: violation.Named(nameguard.Violation{Action: "file-write-create", Target: named[0], Rule: named[1], Source: "default", Comm: "git"}), Count: 1})
-	}
 	r.print(&b, nil)
 	if b.String() != "postern: violation 3 times: open /etc/x\npostern: violation: access\n"+
-		"postern: violation 2 times: file-write-create /w/?.env: the name is refused by *.env (--deny-name), tried by mv; use another name, take the rule back where it stands, or declare the folder with --free-dir\n"+
-		"postern: violation: file-write-create /w/x/.git: on the way to **/.git/hooks (default) only folders are made, and stay where they are, tried by git; a linked worktree and a submodule have a file there: add them outside the run\n"+
-		"postern: violation: file-write-create /w/.git/modules/a: on the way to **/.git/modules/**/hooks (default) only folders are made, and stay where they are, tried by git; leave it where it is; a folder in which no rule about names is to hold is declared with --free-dir\n"+
-		"postern: violation: file-write-create /w/x/.git/hooks: the name is refused by **/.git/hooks (default), tried by git; use another name; a folder in which no rule about names is to hold is declared with --free-dir\n" {
+		"postern: violation 2 times: file-write-create /w/?.env: the name is refused by *.env (--deny-name), tried by mv; use another name, take the rule back where it stands, or name the folder with --free-dir\n" {
 		t.Errorf("got %q", b.String())
+	}
+}
+
+// What was refused by a rule about names says which, and what would let it be: no cure is one
+// that changes nothing, or speaks of rules that nobody wrote.
+func TestWhatLetsANameBe(t *testing.T) {
+	for _, tc := range []struct{ target, rule, source, why, cure string }{
+		{"/w/a.key", "*.key", "deny_name of POSTERN_DENY_NAME", "the name is refused by *.key (deny_name of POSTERN_DENY_NAME)", "use another name, take the rule back where it stands, or name the folder with --free-dir"},
+		{"/w/sub", "sub/*.key", "--deny-name", "on the way to sub/*.key (--deny-name) only folders are made, and stay where they are", "leave it where it is, take the rule back where it stands, or name the folder with --free-dir"},
+		{"/w/a/.npmrc", "**/.npmrc", nameguard.SourceDefault, "the name is refused by **/.npmrc (default)", "use another name, or name the folder with --free-dir; a run without patterns of names forbids such a name at the top of its folders alone"},
+		{"/w/x/.git/hooks", "**/.git/hooks", nameguard.SourceDefault, "the name is refused by **/.git/hooks (default)", "use another name, or name the folder with --free-dir; a run without patterns of names forbids such a name at the top of its folders alone"},
+		{"/w/x/.git", "**/.git/hooks", nameguard.SourceDefault, "on the way to **/.git/hooks (default) only folders are made, and stay where they are", "a linked worktree and a submodule have a file there: add them outside the run, in a run without patterns of names, or in a folder of --free-dir"},
+		{"/w/x/.git", ".git/hooks", "--deny-name", "on the way to .git/hooks (--deny-name) only folders are made, and stay where they are", "a linked worktree and a submodule have a file there: add them outside the run, in a run without patterns of names, or in a folder of --free-dir"},
+		{"/w/.git/modules/a", "**/.git/modules/**/hooks", nameguard.SourceDefault, "on the way to **/.git/modules/**/hooks (default) only folders are made, and stay where they are", "leave it where it is, or name the folder with --free-dir"},
+		{"/w/.vscode", "/w/.vscode", nameguard.SourceGuard, "the name is refused by /w/.vscode (--guard-names)", "use another name; it can be made with --guard-names off, or in a folder of --free-dir"},
+		{"/w/.claude", "/w/.claude/agents", nameguard.SourceGuard, "on the way to /w/.claude/agents (--guard-names) only folders are made, and stay where they are", "leave it where it is; it can be moved with --guard-names off, or in a folder of --free-dir"},
+		{"/w/.git/hooks/pre-commit", "/w/.git/hooks", nameguard.SourceKept, "it is refused by /w/.git/hooks (default, kept as it is)", "no run changes it: do that outside"},
+		{"/w/sub/[a]/.git", "/w/sub/[a]/.git/config", nameguard.SourceKept, "it is refused by /w/sub/[a]/.git/config (default, kept as it is)", "no run changes it: do that outside"},
+		{"/w/f", "/w/f", nameguard.SourceProtected, "it is refused by /w/f (protected path)", "where the run needs it: take it out of --protect, or of protect in the settings"},
+		{"/w/f", "/w/f", nameguard.SourceHidden, "it is refused by /w/f (hidden path)", "where the run needs it: take it out of --hide, or of hide in the settings"},
+		{"/w/s2", "/w/s2", nameguard.SourceFree, "/w/s2 (free directory) stays where it is", "leave it there, and what it lies in"},
+		{"/w", "/w/s2", nameguard.SourceMount, "/w/s2 (mount point) stays where it is", "leave it there, and what it lies in"},
+		{"/w/q", nameguard.MoveOut + "node_modules", nameguard.SourceDefault, "what was filled where names are free stays there: no move out of node_modules (default)", "copy it, for then each name in it is judged"},
+		{"/w/q", nameguard.MoveOut + "/w/free", nameguard.SourceFree, "what was filled where names are free stays there: no move out of /w/free (free directory)", "copy it, for then each name in it is judged"},
+	} {
+		if why, cure := refusedName(tc.target, tc.rule, tc.source); why != tc.why || cure != tc.cure {
+			t.Errorf("%s by %s (%s): got\n%s; %s\nwant\n%s; %s", tc.target, tc.rule, tc.source, why, cure, tc.why, tc.cure)
+		}
 	}
 }
 

@@ -49,7 +49,7 @@ type refused struct {
 	Count  uint64   `json:"count"`
 
 	action, raw, comm string // of a violation
-	way               bool   // of one: the name itself is free, and leads to one that is not
+	named             string // of one by a rule about names: which, in words
 }
 
 // String is one line. Most reasons begin with what was refused and need not be told.
@@ -74,18 +74,10 @@ func (r *refused) String() string {
 // by which rule it failed, was not.
 func (r *refused) violation(text string) string {
 	text = strings.TrimSuffix(text+": "+r.action+" "+r.What, " ")
-	if r.Rule == "" {
+	if r.named == "" {
 		return text
 	}
-	rule := r.Rule
-	if r.Source != "" {
-		rule += " (" + r.Source + ")"
-	}
-	if r.way {
-		text += ": on the way to " + rule + " only folders are made, and stay where they are"
-	} else {
-		text += ": the name is refused by " + rule
-	}
+	text += ": " + r.named
 	if r.comm != "" {
 		text += ", tried by " + r.comm
 	}
@@ -138,8 +130,7 @@ func (r *refusals) violated(v violation.Report) {
 		Cure: "where the run needs it: show the folder with --bind, and take it out of --protect and --hide; what the system denies to you it denies to a run",
 	}
 	if v.Rule != "" {
-		d.way = onTheWay(v.Target, v.Rule)
-		d.Cure = curedName(v.Target, v.Source, d.way)
+		d.named, d.Cure = refusedName(v.Target, v.Rule, v.Source)
 	}
 	r.take(d, v.Action+" "+v.Target+" "+v.Rule)
 }
