@@ -46,7 +46,7 @@ const hadNot = "and that cannot be had here: "
 // nameGuard is what a run needs to have names guarded (SPEC decision 5).
 type nameGuard struct {
 	rules *nameguard.Rules
-	texts string // of the run's own patterns, for refusals; empty: it has none
+	texts string // of the run's own patterns (Texts), for refusals; empty: it has none
 
 	free    []string // trees in which the run acts by itself
 	private []string // trees of its own that hold folders of the host
@@ -65,11 +65,14 @@ func (f *Facts) addGuard(p *Profile) error {
 	asked := len(p.NameGlobs) > 0
 	if p.Guard == GuardOff {
 		if asked {
-			return &Refusal{Reason: ReasonNameGlobs, Detail: "the run needs files to be unwritable by name: " + Texts(p.NameGlobs) + ", and names are not to be guarded", Cure: "drop these patterns, or guard_names: off"}
+			return &Refusal{Reason: ReasonNameGlobs, Detail: "the run needs files to be unwritable by name: " + Texts(p.NameGlobs) + ", and --guard-names off says that none are guarded", Cure: "drop these patterns, or do without --guard-names off (guard_names: off)"}
 		}
 		return nil
 	}
-	g := &nameGuard{texts: Texts(p.NameGlobs)}
+	g, without := &nameGuard{texts: Texts(p.NameGlobs)}, "drop these patterns"
+	if !asked {
+		without = "without --guard-names on"
+	}
 	refuse := func(detail, cure string, err error) error {
 		if !asked && p.Guard != GuardOn {
 			return nil // as it would be without a guard
@@ -77,7 +80,7 @@ func (f *Facts) addGuard(p *Profile) error {
 		return &Refusal{Reason: ReasonNameGlobs, Detail: g.needs() + ", and " + detail, Cure: cure, Err: err}
 	}
 	if p.NestedSandbox {
-		return refuse("a sandbox of its own could show it the same files elsewhere", "do without --nested-sandbox, or without the patterns", nil)
+		return refuse("a sandbox of its own could show it the same files elsewhere", "do without --nested-sandbox, or "+without, nil)
 	}
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -170,8 +173,24 @@ func inside(dirs []string, p string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return contains(dir, p) })
 }
 
-// Texts are the patterns of rules, for a sentence.
-func Texts(rules []nameguard.Rule) string { return strings.Join(texts(rules), " ") }
+// Texts are the patterns of rules and where they stand, for a sentence: *.key .env (spec).
+func Texts(rules []nameguard.Rule) string {
+	var b strings.Builder
+	for i, r := range rules {
+		switch {
+		case i == 0:
+		case r.Source == rules[i-1].Source:
+			b.WriteByte(' ')
+		default:
+			b.WriteString(", ")
+		}
+		b.WriteString(r.Text)
+		if r.Source != "" && (i == len(rules)-1 || r.Source != rules[i+1].Source) {
+			fmt.Fprintf(&b, " (%s)", r.Source)
+		}
+	}
+	return b.String()
+}
 
 // nameRules are the rules of a run. Each has what its mounts take away, in case somebody
 // outside lifts one of them: a link of a protected name has no mount that could keep it, here

@@ -54,7 +54,7 @@ func canGuard(mountinfo []byte, folders []string) (bool, error) {
 func (g *nameGuard) refused(detail string, err error) *Refusal {
 	without := "drop these patterns"
 	if g.texts == "" {
-		without = "say guard_names: off"
+		without = "say --guard-names off"
 	}
 	r := &Refusal{
 		Reason: ReasonNameGlobs,

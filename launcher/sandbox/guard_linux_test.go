@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -18,11 +19,11 @@ func TestGuardedNames(t *testing.T) {
 		{"echo x > a; mv a b.key || echo no", "no\n", "b.key *.key spec", "a"},
 		{"mkdir d; ln -s /x d/.git || echo no", "no\n", "d/.git **/.git/hooks default", "d"},
 		{"git init -q --template= -b x n; git -C n status -sb; mkdir n/.git/hooks || echo no", "## No commits yet on x\nno\n", "n/.git/hooks **/.git/hooks default", "n"},
-		{"echo x > .git/hooks/pre-commit || echo no; echo x > .git/config.worktree || echo no; echo x > .git/commondir || echo no", "no\nno\nno\n", ".git/hooks/pre-commit D default\n.git/config.worktree D default\n.git/commondir D default", ""},
+		{"echo x > .git/hooks/pre-commit || echo no; echo x > .git/config.worktree || echo no; echo x > .git/commondir || echo no", "no\nno\nno\n", ".git/hooks/pre-commit D default, kept as it is\n.git/config.worktree D default, kept as it is\n.git/commondir D default, kept as it is", ""},
 		{"echo y > file; git add file; git -c user.name=a -c user.email=a@b commit -qm two; git log --format=%s; git branch b; git checkout -q b; git gc -q; git status -s", "two\none\n", "", ""},
 		{"mkdir -p .vscode || echo no; echo x > ~/.env && cat ~/.env; echo x > /tmp/.env; mv /tmp/.env $PWD/sub.env && cat sub.env", "no\nx\nx\n", ".vscode **/.vscode default", "sub.env"},
 		{"umask 077; echo x > a; stat -c %a a; chmod +x a; stat -c %a a", "600\n700\n", "", "a"},
-		{"mv .git x || echo no; ln -s / .git/commondir || echo no", "no\nno\n", ".git/commondir D default", ".git"},
+		{"mv .git x || echo no; ln -s / .git/commondir || echo no", "no\nno\n", ".git/commondir D default, kept as it is", ".git"},
 	} {
 		t.Run(tc.script, func(t *testing.T) {
 			t.Parallel()
@@ -116,20 +117,32 @@ func TestGuardedNamesElsewhere(t *testing.T) {
 // Where names cannot be guarded nothing is started, and the reason is said (SPEC 26).
 func TestGuardRefuses(t *testing.T) {
 	w := newWorld(t)
-	for name, change := range map[string]func(*Profile){
-		"a sandbox of its own": func(p *Profile) { p.NestedSandbox = true },
-		"files alone": func(p *Profile) {
+	patterns := []nameguard.Rule{{Text: "**/.env", Source: "spec"}, {Text: "*.key", Source: "spec"}, {Text: "*.pem", Source: "--deny-name"}}
+	const needs = "the run needs files to be unwritable by name: **/.env *.key (spec), *.pem (--deny-name), and "
+	for _, tc := range []struct {
+		change     func(*Profile)
+		says, cure string
+	}{
+		{func(p *Profile) { p.NestedSandbox = true }, needs + "a sandbox of its own could show it the same files elsewhere", "do without --nested-sandbox, or drop these patterns"},
+		{
+			func(p *Profile) { p.NestedSandbox, p.NameGlobs, p.Guard = true, nil, GuardOn },
+			"the run is to find names unwritable that tools outside act on, as .git/hooks, and a sandbox of its own could show it the same files elsewhere",
+			"do without --nested-sandbox, or without --guard-names on",
+		},
+		{func(p *Profile) { p.Guard = GuardOff }, needs + "--guard-names off says that none are guarded", "drop these patterns, or do without --guard-names off (guard_names: off)"},
+		{func(p *Profile) {
 			write(t, w.tree+"/f", "")
 			p.Binds = []Bind{{Path: w.tree, ReadOnly: true}, {Path: w.tree + "/f"}}
-		},
+		}, needs + "it has no folder that it may write, only files", "show the folders that the files are in"},
 	} {
 		p := w.profile()
-		p.NameGlobs = rulesOf("**/.env", "*.key")
-		change(p)
+		p.NameGlobs = patterns
+		tc.change(p)
 		_, err := trySandboxed(t, p, "/usr/bin/touch", w.tree+"/started")
 		refusal(t, err, ReasonNameGlobs)
-		if !strings.Contains(err.Error(), "**/.env *.key") || exists(w.tree+"/started") {
-			t.Errorf("%s: %v", name, err)
+		r, _ := errors.AsType[*Refusal](err)
+		if r.Detail != tc.says || r.Cure != tc.cure || exists(w.tree+"/started") {
+			t.Errorf("got  %s; %s\nwant %s; %s", r.Detail, r.Cure, tc.says, tc.cure)
 		}
 	}
 	p := w.profile()
@@ -160,6 +173,31 @@ mkdir sub; echo x > sub/.npmrc && echo x > .claude/notes && echo x > a.key && ec
 		if !exists(w.tree + "/" + name) {
 			t.Errorf("%s is not there", name)
 		}
+	}
+}
+
+// Each rule says where it stands: what would let a name be hangs on it.
+func TestGuardSaysWhereARuleStands(t *testing.T) {
+	w := newWorld(t)
+	repository(t, w.tree)
+	for _, name := range []string{"mine", "secret", "found.pem", ".vscode/x"} {
+		write(t, w.tree+"/"+name, "")
+	}
+	p := w.profile()
+	p.Protected, p.Hidden, p.HiddenGlobs = []string{w.tree + "/mine"}, []string{w.tree + "/secret"}, []string{"**/*.pem"}
+	told := map[string]string{}
+	var mu sync.Mutex
+	violating(t, p, func(v nameguard.Violation) {
+		mu.Lock()
+		defer mu.Unlock()
+		told[strings.TrimPrefix(v.Target, w.tree+"/")] = v.Source
+	}, "/bin/sh", "-c", "exec 2>/dev/null; for f in mine secret found.pem .vscode/y .git/commondir .npmrc; do echo x > $f; done; mkdir .claude .claude/hooks")
+	want := map[string]string{
+		"mine": nameguard.SourceProtected, "secret": nameguard.SourceHidden, "found.pem": nameguard.SourceHidden,
+		".vscode/y": nameguard.SourceKept, ".git/commondir": nameguard.SourceKept, ".npmrc": nameguard.SourceGuard, ".claude/hooks": nameguard.SourceGuard,
+	}
+	if !maps.Equal(told, want) {
+		t.Errorf("got %v, want %v", told, want)
 	}
 }
 
