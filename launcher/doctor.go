@@ -30,6 +30,7 @@ type diagnosis struct {
 	Appliance finding       `json:"appliance"`
 	Settings  finding       `json:"settings"`
 	DNS       lookups       `json:"dns"`
+	Guard     guarding      `json:"guard"`
 }
 
 // finding is about one thing that postern run needs.
@@ -58,7 +59,7 @@ func doctorMain(args []string, stdout, stderr io.Writer) int {
 	} else {
 		d.print(stdout)
 	}
-	if d.Sandbox.Available && d.Appliance.OK && d.Settings.OK && d.DNS.OK {
+	if d.Sandbox.Available && d.Appliance.OK && d.Settings.OK && d.DNS.OK && d.Guard.OK {
 		return 0
 	}
 	return 1
@@ -70,8 +71,10 @@ func diagnose(o sandbox.Options) diagnosis {
 	var d diagnosis
 	d.Settings.Where = settingsFile()
 	mode := sandbox.DNSAuto
-	if s, err := loadSettings(d.Settings.Where); err != nil {
+	s, err := loadSettings(d.Settings.Where)
+	if err != nil {
 		d.Settings.fail(reasonSettings, err)
+		s = &settings{}
 	} else {
 		d.Settings.OK, mode = true, s.DNS
 		if _, err := os.Stat(d.Settings.Where); err != nil {
@@ -92,6 +95,9 @@ func diagnose(o sandbox.Options) diagnosis {
 			}
 		}
 	})
+	if d.Sandbox.Available {
+		d.Guard = guards(&d.Sandbox, s)
+	}
 	if err == nil && !d.Sandbox.Available && d.Appliance.Reason == "" && !d.Appliance.OK {
 		d.Appliance = finding{Where: filepath.Join(runDir, leaseSocket), Detail: "not tried, for there are no listeners to lend"}
 	}
@@ -133,9 +139,6 @@ func (d *diagnosis) print(w io.Writer) {
 		if !s.LowPorts {
 			fmt.Fprintf(w, "%-10s %-6s %s\n", "low ports", "no", printable(s.LowPortsDetail))
 		}
-		if !s.Names {
-			fmt.Fprintf(w, "%-10s %-6s %s\n", "names", "no", printable(s.NamesDetail))
-		}
 	} else {
 		line("sandbox", false, s.Detail)
 	}
@@ -150,5 +153,6 @@ func (d *diagnosis) print(w io.Writer) {
 		line(f.what, f.OK, text)
 	}
 	d.DNS.print(w)
+	d.Guard.print(w)
 	fmt.Fprintln(w, d.Sandbox.Note)
 }

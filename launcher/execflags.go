@@ -97,7 +97,7 @@ func parseExec(args []string, stdin io.Reader, stdout io.Writer) (*hostRequest, 
 		repo     = fs.String("repo", "", "the run's own repository, `HOST/OWNER/NAME`")
 		links    = fs.StringArray("link", nil, "another `REPO` it may push to (repeatable)")
 		dns      = fs.String("dns", "", "`MODE` in which CMD looks names up: auto, fake, answer or off; $POSTERN_DNS otherwise")
-		guard    = fs.String("guard-names", "", "`auto|on|off`: keep names that tools act on from being made in any folder; $POSTERN_GUARD_NAMES otherwise")
+		guard    = fs.String("guard-names", "", "`auto|on|off`: keep what tools act on (.npmrc, .vscode, …) from being made at the top of the run's folders, without any pattern too; $POSTERN_GUARD_NAMES otherwise")
 		env      = fs.StringArray("env", nil, "pass `NAME[=VALUE]` on (repeatable)")
 		quiet    = fs.BoolP("quiet", "q", false, "no warnings")
 		help     = fs.BoolP("help", "h", false, "print this")

@@ -94,7 +94,7 @@ func parseRun(args []string, stdout io.Writer) (*request, error) {
 		hide      = fs.StringArray("hide", nil, "`PATH` that is not readable, or a pattern as **/*.pem: what matches at the start (repeatable)")
 		denyNames = fs.StringArray("deny-name", nil, "names that are never made, written or moved, at any depth: a `PATTERN` as .env, *.key or .git/hooks (repeatable)")
 		freeDirs  = fs.StringArray("free-dir", nil, "`DIR` of the run in which no rule about names holds (repeatable)")
-		guard     = fs.String("guard-names", "", "`auto|on|off`: keep names that tools act on from being made in any folder (auto: where this system can)")
+		guard     = fs.String("guard-names", "", "`auto|on|off`: keep what tools act on (.npmrc, .vscode, …) from being made at the top of the run's folders, without any pattern too (auto: where this system can)")
 		network   = fs.String("network", "", "`on|off`: off refuses every request, pushes excepted")
 		dns       = fs.String("dns", "", "`MODE` in which CMD looks names up: auto, fake, answer or off; see docs/launcher.md")
 		allow     = fs.StringArray("allow", nil, "also allow `HOST [PORT…]`, unless a policy denies it (repeatable)")
