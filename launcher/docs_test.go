@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"postern/launcher/nameguard"
 	"postern/launcher/spec"
 )
 
@@ -21,6 +23,14 @@ func TestDocs(t *testing.T) {
 	for _, key := range known {
 		if !strings.Contains(doc, "\n"+key+": ") {
 			t.Errorf("docs/launcher.md does not show the setting %s", key)
+		}
+	}
+	// So is what tools act on, and where a rule about names can stand.
+	for _, name := range slices.Concat(nameguard.Top(), nameguard.Git(), []string{
+		nameguard.SourceDefault, nameguard.SourceGuard, nameguard.SourceKept, nameguard.SourceProtected, nameguard.SourceHidden, nameguard.SourceFree, nameguard.SourceMount,
+	}) {
+		if name = strings.TrimPrefix(name, ".claude/"); !strings.Contains(doc, "`"+name+"`") {
+			t.Errorf("docs/launcher.md does not name %s", name)
 		}
 	}
 	word := regexp.MustCompile(`(?m)\b[rR]eason\w*\s+(?:sandbox\.)?Reason\s*=\s*"(\w+)"`)

@@ -109,13 +109,24 @@ func refusedName(target, rule, source string) (why, cure string) {
 	case source == nameguard.SourceHidden:
 		return "it is refused by " + shown, "where the run needs it: take it out of --hide, or of hide in the settings"
 	case onTheWay(target, rule):
-		return "on the way to " + shown + " only folders are made, and stay where they are", curedWay(target, source)
+		return "on the way to " + shown + " only folders are made, and stay where they are", curedWay(target, rule, source)
 	}
-	return "the name is refused by " + shown, curedName(source)
+	return "the name is refused by " + shown, curedName(rule, source)
+}
+
+// curedTrees is for what git makes for more than one worktree, or repository, at a time.
+const curedTrees = "linked worktrees and submodules need it: add them outside the run; a worktree can be added in a run without patterns of names"
+
+// ofTrees reports whether a rule is one of those that keep git from making these.
+func ofTrees(rule, source string) bool {
+	return source == nameguard.SourceDefault && (strings.Contains(rule, "/.git/worktrees/") || strings.Contains(rule, "/.git/modules/"))
 }
 
 // curedName says what would let a name be made that a rule forbids.
-func curedName(source string) string {
+func curedName(rule, source string) string {
+	if ofTrees(rule, source) {
+		return curedTrees
+	}
 	switch source {
 	case nameguard.SourceGuard:
 		return "use another name; it can be made with --guard-names off, or in a folder of --free-dir"
@@ -126,10 +137,10 @@ func curedName(source string) string {
 }
 
 // curedWay is curedName of a name that leads to what a rule forbids.
-func curedWay(target, source string) string {
+func curedWay(target, rule, source string) string {
 	switch {
-	case strings.EqualFold(path.Base(target), ".git"):
-		return "a linked worktree and a submodule have a file there: add them outside the run, in a run without patterns of names, or in a folder of --free-dir"
+	case strings.EqualFold(path.Base(target), ".git"), ofTrees(rule, source):
+		return curedTrees
 	case source == nameguard.SourceGuard:
 		return "leave it where it is; it can be moved with --guard-names off, or in a folder of --free-dir"
 	case source == nameguard.SourceDefault:

@@ -32,6 +32,12 @@
 // filled there and moved out: see Rules.CheckMove, which the rename of a directory is
 // asked about beside Check.
 //
+// # Where a rule stands
+//
+// Each rule says where it stands, and that is told with every refusal (Violation), for what
+// would let a name be hangs on it: a pattern can be taken back, what is kept by a mount as
+// well (SourceKept) stays kept whatever becomes of the rule.
+//
 // # On Linux
 //
 // No kernel mechanism that a user may use knows names. So a sandbox goes into a Cage:
