@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +55,7 @@ func TestDoctorRefusesAsRunDoes(t *testing.T) {
 		{[]string{"POSTERN_NESTED_SANDBOX=on", "POSTERN_DENY_NAME=*.key"}, 1},
 		{[]string{"POSTERN_MODE=review", "POSTERN_NESTED_SANDBOX=on", "POSTERN_DENY_NAME=*.key"}, 0},
 	} {
-		w.env = append(env[:len(env):len(env)], tc.setting...)
+		w.env = slices.Concat(env, tc.setting)
 		doctor, run := w.postern("doctor"), w.postern("run", "--", "true")
 		if doctor.code != tc.code || (run.code == 0) != (tc.code == 0) || !strings.Contains(doctor.stdout, "\nguard      ") {
 			t.Errorf("%v: doctor %d, run %d\n%s%s", tc.setting, doctor.code, run.code, doctor.stdout, run.stderr)
