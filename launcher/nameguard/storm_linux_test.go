@@ -147,8 +147,9 @@ func TestSignalStorm(t *testing.T) {
 	}
 }
 
+// Alone: what other tests start is a copy of this process for a moment, with the files that a
+// broker here is about to give away. A launcher starts nothing while its run is on.
 func TestWrittenAndRunAtOnce(t *testing.T) {
-	t.Parallel()
 	if o := newBox(t).do("busy"); o.out != "failed: 0\n" {
 		t.Errorf("%s (%v)", o.out, o.err)
 	}
