@@ -129,7 +129,8 @@ func (s *subscriber) gap() (lease.Event, bool) {
 }
 
 // each calls f with every event until the subscription is cancelled, f fails, or
-// stop is closed. Gaps are reported where they are noticed.
+// stop is closed; what was published until then it gets in any case. Gaps are reported where
+// they are noticed.
 func (s *subscriber) each(stop <-chan struct{}, f func(lease.Event) error) error {
 	for {
 		select {
@@ -146,7 +147,9 @@ func (s *subscriber) each(stop <-chan struct{}, f func(lease.Event) error) error
 				return err
 			}
 		case <-stop:
-			return nil
+			// The end of the process closes both, and its last events are queued.
+			s.cancel()
+			stop = nil
 		}
 	}
 }

@@ -142,3 +142,21 @@ func TestEmit(t *testing.T) {
 		t.Error("the older sink got it too")
 	}
 }
+
+// What was published before a reader is stopped it still gets: the last events of a process
+// are those about its end.
+func TestEventsBeforeTheEnd(t *testing.T) {
+	for range 100 {
+		h := newHub()
+		s := h.subscribe("", 8)
+		stop := make(chan struct{})
+		for range 5 {
+			h.publish(lease.Event{Type: "x"})
+		}
+		close(stop)
+		got := 0
+		if err := s.each(stop, func(lease.Event) error { got++; return nil }); err != nil || got != 5 {
+			t.Fatalf("%d events of 5 (%v)", got, err)
+		}
+	}
+}
