@@ -100,7 +100,8 @@ func TestUnsafeFileSystem(t *testing.T) {
 				if err := cmd.Run(); cmd.ProcessState == nil {
 					t.Skipf("SKIPPED, NOT PASSED: this user gets no namespaces: %v", err)
 				}
-				if said := stderr.String(); strings.HasPrefix(said, "cannot become the launcher: mount ") {
+				// In a namespace of a user's own root's files are nobody's, bubblewrap too.
+				if said := stderr.String(); strings.HasPrefix(said, "cannot become the launcher: mount ") || os.Geteuid() != 0 && strings.Contains(said, "[bwrap_untrusted]") {
 					t.Skipf("SKIPPED, NOT PASSED: %s", said)
 				}
 				return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}

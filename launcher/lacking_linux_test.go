@@ -128,7 +128,7 @@ func TestWithout(t *testing.T) {
 				if got.code != 0 || got.stdout != "ran\n" {
 					t.Errorf("without rules: %+v", got)
 				}
-			} else if got.code != 125 || got.stdout != "" || !strings.Contains(got.stderr, "or say guard_names: off [name_globs]") {
+			} else if got.code != 125 || got.stdout != "" || !strings.Contains(got.stderr, "or say --guard-names off [name_globs]") {
 				t.Errorf("without rules: %+v", got)
 			}
 		})
