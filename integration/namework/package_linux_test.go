@@ -82,6 +82,9 @@ func pack(t *testing.T, path string, files map[string]string) {
 
 func pythonProject(t *testing.T, p *place) {
 	t.Helper()
+	// pip brings a cacert.pem, which is one of the names of secrets.
+	p.make(t, p.tree+"/v")
+	p.free = []string{p.tree + "/v"}
 	p.write(t, p.tree+"/pkg/__init__.py", "")
 	p.write(t, p.tree+"/pkg/__main__.py", "def main():\n    print('ran')\n\n\nif __name__ == '__main__':\n    main()\n")
 	p.write(t, p.tree+"/pkg/tests.py", "import tempfile\nimport unittest\n\n\nclass T(unittest.TestCase):\n    def test(self):\n        with tempfile.NamedTemporaryFile(dir='.') as f:\n            f.write(b'x')\n")
