@@ -1,10 +1,39 @@
-// Package mountinfo reads the fields of /proc/PID/mountinfo (proc(5)).
+// Package mountinfo reads the lines of /proc/PID/mountinfo (proc_pid_mountinfo(5)).
 package mountinfo
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
+
+// Mount is one line: what of which file system is where.
+type Mount struct {
+	ID       uint64
+	Device   string // major:minor
+	Root     string // inside the file system
+	At       string
+	Type     string // of file system
+	Writable bool   // this mount of it
+}
+
+// ParseLine reads one.
+func ParseLine(line string) (Mount, error) {
+	head, tail, ok := strings.Cut(line, " - ")
+	fields, about := strings.Fields(head), strings.Fields(tail)
+	if !ok || len(fields) < 6 || len(about) < 1 {
+		return Mount{}, fmt.Errorf("%q is no mount", line)
+	}
+	id, err := strconv.ParseUint(fields[0], 10, 64)
+	if err != nil {
+		return Mount{}, fmt.Errorf("%q is no mount: %w", line, err)
+	}
+	return Mount{
+		ID: id, Device: fields[2], Root: Unescape(fields[3]), At: Unescape(fields[4]), Type: about[0],
+		Writable: slices.Contains(strings.Split(fields[5], ","), "rw"),
+	}, nil
+}
 
 // Unescape reads the kernel's way of writing blanks: a backslash and three octal digits.
 func Unescape(text string) string {

@@ -34,7 +34,7 @@ type edge struct {
 // on the way for rule, which holds outside packages only if outside.
 func (n *node) lay(p Pattern, rule *Rule, outside bool) *node {
 	for i, part := range p.Parts {
-		n = n.next(part, !p.literal && strings.ContainsAny(part, "*?"))
+		n = n.next(part, i >= p.names && strings.ContainsAny(part, "*?"))
 		if i < len(p.Parts)-1 {
 			n.pin(rule, outside)
 		}

@@ -44,7 +44,7 @@ type start struct {
 // Compile reads the rules once. Everything that cannot be honoured exactly is an error,
 // all of which are told, each with the text of its rule and where it stands.
 func Compile(c Config) (*Rules, error) {
-	if n := len(c.Globs) + len(c.Names) + len(c.Paths); n > maxRules {
+	if n := len(c.Globs) + len(c.Names) + len(c.Paths) + len(c.Below); n > maxRules {
 		return nil, fmt.Errorf("compile rules for names: %d rules, at most %d", n, maxRules)
 	}
 	rooted, floating := &node{}, &node{loop: true}
@@ -71,6 +71,16 @@ func Compile(c Config) (*Rules, error) {
 		}
 		rooted.lay(literal(rule.Text), &rule, false).end(&rule, false)
 	}
+	for i := range c.Below {
+		b := &c.Below[i]
+		p, err := b.pattern()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: forbid below a folder: %w", b.Source, err))
+			continue
+		}
+		rule := &Rule{Text: b.Dir + "/" + AnyDepth + "/" + b.Text, Source: b.Source}
+		rooted.lay(p, rule, false).end(rule, false)
+	}
 	for _, name := range c.Packages {
 		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 			errs = append(errs, fmt.Errorf("packages: %q is not the name of a directory", clip(name)))
@@ -94,7 +104,25 @@ func Compile(c Config) (*Rules, error) {
 
 // literal is a path as a pattern, in which nothing is a wildcard.
 func literal(path string) Pattern {
-	return Pattern{Rooted: true, Parts: strings.Split(path[1:], "/"), literal: true}
+	parts := strings.Split(path[1:], "/")
+	return Pattern{Rooted: true, Parts: parts, names: len(parts)}
+}
+
+// pattern is one that holds at any depth below a directory.
+func (b *Below) pattern() (Pattern, error) {
+	if err := checkPath(b.Dir); err != nil {
+		return Pattern{}, err
+	}
+	p, err := Parse(b.Text)
+	if err != nil {
+		return Pattern{}, err
+	}
+	if p.Rooted {
+		return Pattern{}, fmt.Errorf("%q begins with a slash; it is about what is below %s", clip(b.Text), clip(b.Dir))
+	}
+	at := literal(b.Dir)
+	at.Parts = append(append(at.Parts, AnyDepth), p.Parts...)
+	return at, nil
 }
 
 // setFree notes the free directories under all their names, and pins them: one that was

@@ -37,6 +37,12 @@ type Rule struct {
 	Source string // where it stands: --deny-name, spec, or one of the sources below
 }
 
+// Below is a rule about what lies below a directory, whose path is one and no pattern.
+type Below struct {
+	Dir string
+	Rule
+}
+
 // Config is what a run's rules are compiled from. All directories are real paths as the
 // run sees them: absolute, clean, and free of symbolic links.
 type Config struct {
@@ -51,6 +57,9 @@ type Config struct {
 
 	// Paths are forbidden with all below; each Text is a path and no pattern.
 	Paths []Rule
+
+	// Below are patterns that hold at any depth below one directory.
+	Below []Below
 
 	// Free are directories of the run in which no Glob and no Name holds. What is free
 	// must stay where it is, so they and their ancestors are pinned. None may hold, or

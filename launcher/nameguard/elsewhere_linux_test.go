@@ -103,16 +103,11 @@ func threadsOf(pid int) (tids []int) {
 
 // What somebody outside says of where a caller may run holds.
 func TestCallersRunWhereOthersSay(t *testing.T) {
-	var all, one processors
+	var all processors
 	if e := all.read(0); e != 0 {
 		t.Fatal(e)
 	}
-	for i := range all {
-		if all[i] != 0 {
-			one[i] = all[i] & -all[i]
-			break
-		}
-	}
+	one := all.first()
 	b := newBox(t)
 	b.started = func(_ *Broker, cmd *exec.Cmd) {
 		for range 500 {

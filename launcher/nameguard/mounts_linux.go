@@ -1,13 +1,11 @@
 package nameguard
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"postern/launcher/mountinfo"
@@ -61,76 +59,70 @@ func readMounts(pid int, o *Options) (mounts, error) {
 	if err != nil {
 		return mounts{}, fmt.Errorf("read the mounts of the sandbox: %w", err)
 	}
-	return parseMounts(data, o)
+	return parseMounts(string(data), o)
 }
 
-// parseMounts reads the text of a mountinfo (proc_pid_mountinfo(5)).
-func parseMounts(data []byte, o *Options) (mounts, error) {
-	out := mounts{zones: map[uint64]zone{}, above: map[string]bool{}}
-	for line := range bytes.SplitSeq(bytes.TrimSuffix(data, []byte{'\n'}), []byte{'\n'}) {
-		m, err := parseMount(string(line))
+// parseLines reads the text of a mountinfo.
+func parseLines(text string) (out []mountinfo.Mount, err error) {
+	for line := range strings.Lines(text) {
+		m, err := mountinfo.ParseLine(strings.TrimSuffix(line, "\n"))
 		if err != nil {
-			return mounts{}, fmt.Errorf("read the mounts of the sandbox: %w", err)
+			return nil, err
 		}
-		z := o.zone(m.at, m.kind)
-		if z == guarded && m.writable && !slices.Contains(safe, m.kind) {
-			return mounts{}, &FileSystemError{Path: m.at, Type: m.kind}
-		}
-		if z == free && m.writable && !slices.Contains(o.Free, m.at) && foreign(m.kind, m.root) {
-			return mounts{}, fmt.Errorf("guard names: %s is a folder of the host's, and lies where the sandbox acts by itself", m.at)
-		}
-		out.zones[m.id] = z
-		out.lead(m.at)
+		out = append(out, m)
 	}
-	if len(out.zones) == 0 {
-		return mounts{}, errors.New("read the mounts of the sandbox: there are none")
+	if len(out) == 0 {
+		return nil, errors.New("there are none")
 	}
 	return out, nil
 }
 
+// parseMounts finds the zones of what the text of a mountinfo says is mounted.
+func parseMounts(text string, o *Options) (mounts, error) {
+	lines, err := parseLines(text)
+	if err != nil {
+		return mounts{}, fmt.Errorf("read the mounts of the sandbox: %w", err)
+	}
+	out := mounts{zones: map[uint64]zone{}, above: map[string]bool{}}
+	for _, m := range lines {
+		z := o.zone(m.At, m.Type)
+		if z == guarded && unsafely(m) {
+			return mounts{}, &FileSystemError{Path: m.At, Type: m.Type}
+		}
+		if z == free && m.Writable && !slices.Contains(o.Free, m.At) && foreign(m.Type, m.Root) {
+			return mounts{}, fmt.Errorf("guard names: %s is a folder of the host's, and lies where the sandbox acts by itself", m.At)
+		}
+		out.zones[m.ID] = z
+		out.lead(m.At)
+	}
+	return out, nil
+}
+
+// unsafely reports whether names in a mount could be written by other names.
+func unsafely(m mountinfo.Mount) bool { return m.Writable && !slices.Contains(safe, m.Type) }
+
 // CheckMounts says, by a *FileSystemError, which of the folders names cannot be guarded in,
-// by the mounts of our own (a mountinfo): that each lies on, and that lie in it.
-func CheckMounts(info []byte, folders []string) error {
+// by the text of our own mountinfo: by what each lies on, and what is mounted in it.
+func CheckMounts(text string, folders []string) error {
+	lines, err := parseLines(text)
+	if err != nil {
+		return fmt.Errorf("read what is mounted: %w", err)
+	}
 	for _, folder := range folders {
-		var home mount
-		for line := range bytes.SplitSeq(bytes.TrimSuffix(info, []byte{'\n'}), []byte{'\n'}) {
-			m, err := parseMount(string(line))
+		var home mountinfo.Mount
+		for _, m := range lines {
 			switch {
-			case err != nil:
-				return fmt.Errorf("read what is mounted: %w", err)
-			case within(m.at, folder) && len(m.at) >= len(home.at):
+			case within(m.At, folder) && len(m.At) >= len(home.At):
 				home = m // the last at one place hides those before it
-			case within(folder, m.at) && m.writable && !slices.Contains(safe, m.kind):
-				return &FileSystemError{Path: m.at, Type: m.kind}
+			case within(folder, m.At) && unsafely(m):
+				return &FileSystemError{Path: m.At, Type: m.Type}
 			}
 		}
-		if !slices.Contains(safe, home.kind) {
-			return &FileSystemError{Path: folder, Type: home.kind}
+		if !slices.Contains(safe, home.Type) {
+			return &FileSystemError{Path: folder, Type: home.Type}
 		}
 	}
 	return nil
-}
-
-// mount is one line of a mountinfo (proc_pid_mountinfo(5)).
-type mount struct {
-	id       uint64
-	at, root string
-	kind     string // of file system
-	writable bool
-}
-
-func parseMount(line string) (m mount, err error) {
-	head, tail, ok := strings.Cut(line, " - ")
-	fields, kind := strings.Fields(head), strings.Fields(tail)
-	if !ok || len(fields) < 6 || len(kind) < 1 {
-		return mount{}, fmt.Errorf("%q is no mount", line)
-	}
-	if m.id, err = strconv.ParseUint(fields[0], 10, 64); err != nil {
-		return mount{}, err
-	}
-	m.at, m.root, m.kind = mountinfo.Unescape(fields[4]), mountinfo.Unescape(fields[3]), kind[0]
-	m.writable = slices.Contains(strings.Split(fields[5], ","), "rw")
-	return m, nil
 }
 
 // zone is the one of a mount at a place.

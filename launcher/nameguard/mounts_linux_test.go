@@ -38,7 +38,7 @@ func TestCheckMounts(t *testing.T) {
 		if !strings.Contains(tc.folders, "two words") {
 			folders = strings.Fields(tc.folders)
 		}
-		err := CheckMounts([]byte(someMounts), folders)
+		err := CheckMounts(someMounts, folders)
 		got, _ := errors.AsType[*FileSystemError](err)
 		switch {
 		case tc.fs == "" && err != nil, tc.fs != "" && (got == nil || *got != FileSystemError{tc.at, tc.fs}):
@@ -46,15 +46,15 @@ func TestCheckMounts(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "x\n", "a 1 8:1 / / rw - ext4 x rw\n"} {
-		if err := CheckMounts([]byte(bad), []string{"/home"}); err == nil {
+		if err := CheckMounts(bad, []string{"/home"}); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}
 }
 
 // mountsOf is the mountinfo of a sandbox with a workspace of some kind.
-func mountsOf(kind, options string) []byte {
-	return fmt.Appendf(nil, `120 90 0:40 / / ro,nosuid - tmpfs tmpfs rw
+func mountsOf(kind, options string) string {
+	return fmt.Sprintf(`120 90 0:40 / / ro,nosuid - tmpfs tmpfs rw
 121 120 8:1 /usr /usr ro,nosuid,relatime master:1 - ext4 /dev/sda1 rw
 122 120 0:41 / /proc rw,nosuid - proc proc rw
 123 120 0:42 / /tmp rw,nosuid - tmpfs tmpfs rw
@@ -99,15 +99,15 @@ func TestFileSystems(t *testing.T) {
 
 // What is no table of mounts is none: nothing is known of the sandbox then.
 func TestMountsThatCannotBeRead(t *testing.T) {
-	lines := strings.SplitAfter(string(mountsOf("ext4", "rw")), "\n")
+	lines := strings.SplitAfter(mountsOf("ext4", "rw"), "\n")
 	for _, wrong := range []string{"\n", "x\n", "x 1 0:1 / / rw - tmpfs t rw\n", "-1 1 0:1 / / rw - tmpfs t rw\n", "1 1 0:1 / / rw tmpfs t rw\n", "1 1 0:1 / rw - tmpfs t rw\n", "1 1 0:1 / / rw - \n"} {
 		for i := range lines {
-			if m, err := parseMounts([]byte(strings.Join(slices.Insert(slices.Clone(lines[:len(lines)-1]), min(i, len(lines)-1), wrong), "")), opened()); err == nil {
+			if m, err := parseMounts(strings.Join(slices.Insert(slices.Clone(lines[:len(lines)-1]), min(i, len(lines)-1), wrong), ""), opened()); err == nil {
 				t.Errorf("%q: %v", wrong, m.zones)
 			}
 		}
 	}
-	if m, err := parseMounts(nil, opened()); err == nil {
+	if m, err := parseMounts("", opened()); err == nil {
 		t.Errorf("nothing: %v", m.zones)
 	}
 }

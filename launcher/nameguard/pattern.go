@@ -25,7 +25,7 @@ type Pattern struct {
 	Rooted bool     // it begins at /; any other may begin in every directory
 	Parts  []string // at least one; AnyDepth is neither the first nor the last, nor twice in a row
 
-	literal bool // the parts are names, in which nothing is a wildcard
+	names int // how many of the parts, from the first on, are names in which nothing is a wildcard
 }
 
 // Parse reads a pattern. The error names the pattern and what to write instead.

@@ -32,6 +32,11 @@ func drawConfig(t *rapid.T) Config {
 		Paths:    rapid.SliceOfN(rapid.Map(path, toRule), 0, 2).Draw(t, "paths"),
 		Free:     rapid.SliceOfN(path, 0, 1).Draw(t, "free"),
 	}
+	for range rapid.IntRange(0, 2).Draw(t, "below") {
+		if rule := pattern.Draw(t, "in it"); !strings.HasPrefix(rule.Text, "/") {
+			c.Below = append(c.Below, Below{Dir: path.Draw(t, "dir"), Rule: rule})
+		}
+	}
 	for range rapid.IntRange(0, 2).Draw(t, "sets") {
 		c.Aliases = append(c.Aliases, rapid.SliceOfN(path, 2, 2).Draw(t, "set"))
 	}

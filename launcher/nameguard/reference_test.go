@@ -28,6 +28,27 @@ func (r *reference) patterns() (out []slow) {
 	for _, rule := range r.Paths {
 		out = append(out, slow{literal(rule.Text), false})
 	}
+	for _, b := range r.Below {
+		p, err := Parse(b.Text)
+		if err != nil {
+			panic(err)
+		}
+		dir := split(b.Dir)
+		out = append(out, slow{Pattern{Rooted: true, Parts: slices.Concat(dir, []string{AnyDepth}, p.Parts), names: len(dir)}, false})
+	}
+	return out
+}
+
+// part is one of a pattern's, and whether there can be wildcards in it.
+type part struct {
+	text string
+	wild bool
+}
+
+func (p *slow) parts() (out []part) {
+	for i, text := range p.Parts {
+		out = append(out, part{text, i >= p.names && strings.ContainsAny(text, "*?")})
+	}
 	return out
 }
 
@@ -115,6 +136,7 @@ func (p *slow) forbids(parts, packages []string) bool {
 }
 
 func (p *slow) refuses(parts, packages []string, op Op) bool {
+	pattern := p.parts()
 	begins := len(parts)
 	if p.Rooted {
 		begins = 1
@@ -122,7 +144,7 @@ func (p *slow) refuses(parts, packages []string, op Op) bool {
 	for from := range begins {
 		for to := from + 1; to <= len(parts); to++ {
 			packaged := p.outside && slices.ContainsFunc(parts[:to-1], func(part string) bool { return slices.Contains(packages, part) })
-			if !packaged && p.matches(p.Parts, parts[from:to]) {
+			if !packaged && matches(pattern, parts[from:to]) {
 				return true
 			}
 		}
@@ -130,12 +152,11 @@ func (p *slow) refuses(parts, packages []string, op Op) bool {
 		if packaged || op == OpMakeDir || op == OpRemove {
 			continue
 		}
-		for n := 1; n < len(p.Parts); n++ {
-			if !p.matches(p.Parts[:n], parts[from:]) {
+		for n := 1; n < len(pattern); n++ {
+			if !matches(pattern[:n], parts[from:]) {
 				continue
 			}
-			last := p.Parts[n-1]
-			if p.literal || !strings.ContainsAny(last, "*?") || !op.plain() {
+			if !pattern[n-1].wild || !op.plain() {
 				return true
 			}
 		}
@@ -143,23 +164,23 @@ func (p *slow) refuses(parts, packages []string, op Op) bool {
 	return false
 }
 
-func (p *slow) matches(pattern, path []string) bool {
+func matches(pattern []part, path []string) bool {
 	switch {
 	case len(pattern) == 0:
 		return len(path) == 0
-	case pattern[0] == AnyDepth && !p.literal:
-		return p.matches(pattern[1:], path) || len(path) > 0 && p.matches(pattern, path[1:])
+	case pattern[0].wild && pattern[0].text == AnyDepth:
+		return matches(pattern[1:], path) || len(path) > 0 && matches(pattern, path[1:])
 	case len(path) == 0:
 		return false
 	}
-	return p.matchesName(pattern[0], path[0]) && p.matches(pattern[1:], path[1:])
+	return pattern[0].matches(path[0]) && matches(pattern[1:], path[1:])
 }
 
-func (p *slow) matchesName(pattern, name string) bool {
-	if p.literal || !strings.ContainsAny(pattern, "*?") {
-		return fold(pattern) == fold(name)
+func (p part) matches(name string) bool {
+	if !p.wild {
+		return fold(p.text) == fold(name)
 	}
-	return slowGlob(pattern, fold(name), fold) || slowGlob(pattern, lowerASCII(name), lowerASCII)
+	return slowGlob(p.text, fold(name), fold) || slowGlob(p.text, lowerASCII(name), lowerASCII)
 }
 
 func slowGlob(pattern, name string, form func(string) string) bool {

@@ -237,3 +237,35 @@ func TestAliases(t *testing.T) {
 		}
 	}
 }
+
+// TestBelow: what holds below one folder holds at any depth there and nowhere else, whatever the
+// folder is called.
+func TestBelow(t *testing.T) {
+	for _, dir := range []string{"/w/state", "/w/a*b", "/w/a?b", "/w/a[b]", "/w/{a}", `/w/a\b`, "/w/a\nb", "/w/**"} {
+		r := compile(t, Config{Below: []Below{{Dir: dir, Rule: Rule{Text: "settings*.json", Source: SourceDefault}}, {Dir: dir, Rule: Rule{Text: "hooks/pre", Source: "x"}}}})
+		for path, want := range map[string]string{
+			dir + "/settings.json": dir + "/**/settings*.json", dir + "/x/y/settings.local.json": dir + "/**/settings*.json", dir + "/x/hooks/pre/z": dir + "/**/hooks/pre",
+			dir + "/x": "", dir + "/pre": "", "/w/axb/settings.json": "", "/w/settings.json": "", "/settings.json": "",
+		} {
+			rule := (question{OpMoveFileHere, path}).ask(r)
+			if got := text(rule); got != want {
+				t.Errorf("%q: got %q, want %q", path, got, want)
+			}
+		}
+		if rule := (question{OpMoveAway, dir}).ask(r); rule == nil {
+			t.Errorf("%q can be moved away with its rules", dir)
+		}
+	}
+	for _, b := range []Below{{"w", Rule{Text: "x"}}, {"/", Rule{Text: "x"}}, {"/w", Rule{Text: "/x"}}, {"/w", Rule{Text: "[x]"}}, {"/w/../x", Rule{Text: "x"}}} {
+		if _, err := Compile(Config{Below: []Below{b}}); err == nil {
+			t.Errorf("%+v is taken", b)
+		}
+	}
+}
+
+func text(r *Rule) string {
+	if r == nil {
+		return ""
+	}
+	return r.Text
+}

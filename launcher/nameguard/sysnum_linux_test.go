@@ -161,7 +161,7 @@ func TestParseMounts(t *testing.T) {
 		"24 20 0:24 / /home/u rw - tmpfs tmpfs rw\n" +
 		"25 24 8:1 /x /home/u/a\\040b rw,nosuid shared:1 master:2 - ext4 /dev/x rw\n" +
 		"26 20 8:1 /y /mnt ro - vfat /dev/y rw\n"
-	m, err := parseMounts([]byte(fine), o)
+	m, err := parseMounts(fine, o)
 	must(t, err)
 	for id, want := range map[uint64]zone{20: guarded, 21: process, 22: free, 23: free, 24: private, 25: guarded, 26: guarded, 27: stranger} {
 		if m.zones[id] != want {
@@ -177,23 +177,23 @@ func TestParseMounts(t *testing.T) {
 		t.Error("a mount point leads to itself")
 	}
 	for _, kind := range []string{"vfat", "exfat", "ntfs3", "cifs", "9p", "fuse.sshfs", "virtiofs"} {
-		_, err := parseMounts([]byte(fine+"30 24 8:2 / /home/u/c rw - "+kind+" /dev/z rw\n"), o)
+		_, err := parseMounts(fine+"30 24 8:2 / /home/u/c rw - "+kind+" /dev/z rw\n", o)
 		if _, ok := errors.AsType[*FileSystemError](err); !ok || !strings.Contains(err.Error(), kind) || !strings.Contains(err.Error(), "/home/u/c") {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
 	for _, mount := range []string{"/ /tmp/a rw - ext4 /dev/z rw", "/run/a /tmp/b/c rw - tmpfs tmpfs rw", "/v /dev/shm/x rw - btrfs /dev/z rw"} {
-		if _, err := parseMounts([]byte(fine+"30 22 8:2 "+mount+"\n"), o); err == nil || !strings.Contains(err.Error(), "acts by itself") {
+		if _, err := parseMounts(fine+"30 22 8:2 "+mount+"\n", o); err == nil || !strings.Contains(err.Error(), "acts by itself") {
 			t.Errorf("%s: %v", mount, err)
 		}
 	}
 	for _, mount := range []string{"/ /tmp/a ro - ext4 /dev/z rw", "/ /tmp/b rw - tmpfs tmpfs rw", "/0 /dev/console rw - devpts devpts rw", "/null /dev/null rw - devtmpfs udev rw"} {
-		if _, err := parseMounts([]byte(fine+"30 22 8:2 "+mount+"\n"), o); err != nil {
+		if _, err := parseMounts(fine+"30 22 8:2 "+mount+"\n", o); err != nil {
 			t.Errorf("%s: %v", mount, err)
 		}
 	}
 	for _, bad := range []string{"", "x", "20 1 0:20 / / ro", "x 1 0:20 / / ro - tmpfs tmpfs rw"} {
-		if _, err := parseMounts([]byte(bad), o); err == nil {
+		if _, err := parseMounts(bad, o); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

@@ -39,16 +39,11 @@ func init() {
 	enemies["replaced"] = func([]string) error {
 		tid := make(chan int)
 		done := make(chan error)
-		var all, first processors
+		var all processors
 		if e := all.read(0); e != 0 {
 			return e
 		}
-		for i := range all {
-			if all[i] != 0 {
-				first[i] = all[i] & -all[i]
-				break
-			}
-		}
+		first := all.first()
 		go func() {
 			runtime.LockOSThread()
 			tid <- unix.Gettid()
@@ -98,16 +93,11 @@ func TestRestrictedRunsAreLeftAlone(t *testing.T) {
 	if runtime.NumCPU() == 1 {
 		t.Skip("SKIPPED, NOT PASSED: there is one processor")
 	}
-	var all, one processors
+	var all processors
 	if e := all.read(0); e != 0 {
 		t.Fatal(e)
 	}
-	for i := range all {
-		if all[i] != 0 {
-			one[i] = all[i] & -all[i]
-			break
-		}
-	}
+	one := all.first()
 	b := newBox(t)
 	b.started = func(broker *Broker, _ *exec.Cmd) {
 		if broker.together.on.Load() {
@@ -127,4 +117,15 @@ func TestRestrictedRunsAreLeftAlone(t *testing.T) {
 	if o := b.do("placed"); o.err != nil || o.out != "" {
 		t.Errorf("%q (%v)", o.out, o.err)
 	}
+}
+
+// first is one of the processors alone.
+func (p *processors) first() (one processors) {
+	for i, word := range p {
+		if word != 0 {
+			one[i] = word & -word
+			break
+		}
+	}
+	return one
 }

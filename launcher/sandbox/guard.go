@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"postern/launcher/mountinfo"
 	"postern/launcher/nameguard"
 )
 
@@ -63,6 +64,7 @@ func (f *Facts) addGuard(p *Profile) error {
 		return nil // nothing to keep, or nothing to keep it from
 	}
 	asked := len(p.NameGlobs) > 0
+	must := asked || p.Guard == GuardOn
 	if p.Guard == GuardOff {
 		if asked {
 			return &Refusal{Reason: ReasonNameGlobs, Detail: "the run needs files to be unwritable by name: " + Texts(p.NameGlobs) + ", and --guard-names off says that none are guarded", Cure: "drop these patterns, or do without --guard-names off (guard_names: off)"}
@@ -74,33 +76,42 @@ func (f *Facts) addGuard(p *Profile) error {
 		without = "without --guard-names on"
 	}
 	refuse := func(detail, cure string, err error) error {
-		if !asked && p.Guard != GuardOn {
+		if !must {
+			f.warnf("names that are not there yet are not guarded: %s", detail)
 			return nil // as it would be without a guard
 		}
 		return &Refusal{Reason: ReasonNameGlobs, Detail: g.needs() + ", and " + detail, Cure: cure, Err: err}
 	}
 	if p.NestedSandbox {
-		return refuse("a sandbox of its own could show it the same files elsewhere", "do without --nested-sandbox, or "+without, nil)
-	}
-	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return refuse("what is mounted where cannot be told", "", err)
-	}
-	if !asked && p.Guard != GuardOn {
-		// What is missing here would be a refusal later, of a run that works without.
-		if can, err := canGuard(mountinfo, writable(roots)); !can {
-			if err != nil {
-				f.warnf("names that are not there yet are not guarded: %v", err)
-			}
-			return nil
+		if !must {
+			return nil // who asks for it is told what it costs
 		}
-	}
-	if g.rules, err = nameguard.Compile(f.nameRules(p, readMounts(string(mountinfo)))); err != nil {
-		return &Refusal{Reason: ReasonGlob, Detail: "what may not be written by name cannot be told", Err: err}
+		return refuse("a sandbox of its own could show it the same files elsewhere", "do without --nested-sandbox, or "+without, nil)
 	}
 	i := slices.IndexFunc(roots, func(r Root) bool { return r.Writable && r.Dir })
 	if i < 0 {
+		if !must {
+			return nil // a file that is mounted keeps its name
+		}
 		return refuse("it has no folder that it may write, only files", "show the folders that the files are in", nil)
+	}
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return refuse("what is mounted where cannot be told", "see why /proc/self/mountinfo cannot be read", err)
+	}
+	if !must {
+		// What is missing here would be a refusal later, of a run that works without.
+		if can, err := canGuard(string(table), writable(roots)); err != nil {
+			return refuse(err.Error(), "", err)
+		} else if !can {
+			return nil // doctor says it
+		}
+	}
+	if g.rules, err = nameguard.Compile(f.nameRules(p, readMounts(string(table)))); err != nil {
+		if !asked {
+			return refuse(err.Error(), "do "+without, err)
+		}
+		return &Refusal{Reason: ReasonGlob, Detail: "what may not be written by name cannot be told", Cure: "mend the rule that is named", Err: err}
 	}
 	g.canary = roots[i].Path
 	g.free = []string{"/dev", "/proc"}
@@ -197,7 +208,7 @@ func Texts(rules []nameguard.Rule) string {
 // it stays what it is. And each has the names that are protected in every run, at the top of
 // its folders. One with patterns of its own has these names at every depth, and those that
 // git's own directories have: it can make no linked worktree, and not unpack what brings them.
-func (f *Facts) nameRules(p *Profile, mounts []mountPoint) nameguard.Config {
+func (f *Facts) nameRules(p *Profile, mounts []mountinfo.Mount) nameguard.Config {
 	c := nameguard.Config{Free: f.nameFree(p), TrapRemove: p.NameRemove, Aliases: nameAliases(mounts, f.Roots)}
 	if len(p.NameGlobs) > 0 {
 		c.Globs, c.Names, c.Packages = slices.Concat(p.NameGlobs, nameguard.Everywhere()), nameguard.MandatoryNew(), f.packages()
@@ -229,7 +240,7 @@ func (f *Facts) nameRules(p *Profile, mounts []mountPoint) nameguard.Config {
 			continue
 		}
 		for _, name := range []string{"hooks", "settings*.json"} {
-			c.Globs = append(c.Globs, nameguard.Rule{Text: path.Join(r.Path, "**", name), Source: nameguard.SourceDefault})
+			c.Below = append(c.Below, nameguard.Below{Dir: r.Path, Rule: nameguard.Rule{Text: name, Source: nameguard.SourceDefault}})
 		}
 	}
 	return c

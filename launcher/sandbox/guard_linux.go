@@ -42,7 +42,7 @@ func (p *Process) guardNames() error {
 
 // canGuard reports whether names can be guarded in these folders, and why not where it is the
 // folders' affair.
-func canGuard(mountinfo []byte, folders []string) (bool, error) {
+func canGuard(mountinfo string, folders []string) (bool, error) {
 	if nameguard.Probe() != nil {
 		return false, nil //nolint:nilerr // doctor and probe say it
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -236,6 +237,24 @@ func TestGuardIsOptional(t *testing.T) {
 		// Whatever keeps it, it is kept.
 		if out := script(t, p, "echo evil > .git/commondir && cat .git/commondir || echo no"); !strings.HasSuffix(out.stdout, "no\n") {
 			t.Errorf("%s: %q", tc.guard, out.stdout)
+		}
+	}
+}
+
+// A folder of a runner's state is told by its path, whatever it is called: no run is refused for
+// that, and none of its neighbours is taken for it.
+func TestGuardedStateFolders(t *testing.T) {
+	for _, name := range []string{"state", "a[b]", "a{b}", "a*b", `a\b`, "a\nb"} {
+		w := newWorld(t)
+		p := w.profile()
+		dir := filepath.Join(w.tree, name)
+		must(t, os.MkdirAll(dir, 0o755))
+		must(t, os.Mkdir(w.tree+"/axb", 0o755))
+		p.StateDirs, p.Guard = []string{dir}, GuardOn
+		p.Binds = []Bind{{Path: dir}, {Path: w.tree + "/axb"}}
+		out := script(t, p, "exec 2>/dev/null; echo x > notes && echo notes; mkdir -p s; echo x > s/settings.json && echo settings; mkdir hooks && echo hooks; mkdir ../axb/hooks && echo neighbour")
+		if out.stdout != "notes\nneighbour\n" {
+			t.Errorf("%q: it made %q", name, out.stdout)
 		}
 	}
 }

@@ -3,4 +3,4 @@
 package sandbox
 
 // canGuard: no broker guards names on this system.
-func canGuard([]byte, []string) (bool, error) { return false, nil }
+func canGuard(string, []string) (bool, error) { return false, nil }

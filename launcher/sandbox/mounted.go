@@ -6,24 +6,13 @@ import (
 	"postern/launcher/mountinfo"
 )
 
-// mountPoint is one line of mountinfo (proc(5)): what of which file system is where.
-type mountPoint struct {
-	device string // major:minor
-	root   string // inside the file system
-	at     string
-}
-
 // readMounts reads mountinfo, and leaves out what it does not understand: such a line
 // names no folder.
-func readMounts(info string) []mountPoint {
-	var out []mountPoint
+func readMounts(info string) []mountinfo.Mount {
+	var out []mountinfo.Mount
 	for line := range strings.Lines(info) {
-		fields := strings.Fields(line)
-		if len(fields) < 6 {
-			continue
-		}
-		m := mountPoint{device: fields[2], root: mountinfo.Unescape(fields[3]), at: mountinfo.Unescape(fields[4])}
-		if strings.HasPrefix(m.root, "/") && strings.HasPrefix(m.at, "/") {
+		m, err := mountinfo.ParseLine(strings.TrimSuffix(line, "\n"))
+		if err == nil && strings.HasPrefix(m.Root, "/") && strings.HasPrefix(m.At, "/") {
 			out = append(out, m)
 		}
 	}
@@ -33,26 +22,26 @@ func readMounts(info string) []mountPoint {
 // otherNames are where else path, which has no symlinks, can be seen: through a bind
 // mount, a second mount of the same file system, a subvolume. Parts are where something
 // in it is mounted.
-func otherNames(mounts []mountPoint, path string) (names, parts []string) {
-	var home mountPoint
+func otherNames(mounts []mountinfo.Mount, path string) (names, parts []string) {
+	var home mountinfo.Mount
 	for _, m := range mounts { // the last at one place hides those before it
-		if contains(m.at, path) && len(m.at) >= len(home.at) {
+		if contains(m.At, path) && len(m.At) >= len(home.At) {
 			home = m
 		}
 	}
-	if home.at == "" {
+	if home.At == "" {
 		return nil, nil
 	}
-	inside := join(home.root, strings.TrimPrefix(path, strings.TrimSuffix(home.at, "/")))
+	inside := join(home.Root, strings.TrimPrefix(path, strings.TrimSuffix(home.At, "/")))
 	for _, m := range mounts {
 		switch {
-		case m.device != home.device:
-		case contains(m.root, inside):
-			if name := join(m.at, strings.TrimPrefix(inside, strings.TrimSuffix(m.root, "/"))); !contains(path, name) {
+		case m.Device != home.Device:
+		case contains(m.Root, inside):
+			if name := join(m.At, strings.TrimPrefix(inside, strings.TrimSuffix(m.Root, "/"))); !contains(path, name) {
 				names = append(names, name)
 			}
-		case contains(inside, m.root) && !contains(path, m.at):
-			parts = append(parts, m.at)
+		case contains(inside, m.Root) && !contains(path, m.At):
+			parts = append(parts, m.At)
 		}
 	}
 	return names, parts

@@ -1,13 +1,17 @@
 package sandbox
 
-import "slices"
+import (
+	"slices"
+
+	"postern/launcher/mountinfo"
+)
 
 // nameAliases are the sets of paths in the run's folders under which one directory is
 // seen: the host may have mounted it twice, and a bind takes along what is mounted below.
 // A rule about a name that is told by its path has to hold under each of them. Where a
 // directory lies that is mounted elsewhere, something else may be mounted over it: then it
 // is taken to be seen where it is not, which forbids more and never less.
-func nameAliases(mounts []mountPoint, roots []Root) [][]string {
+func nameAliases(mounts []mountinfo.Mount, roots []Root) [][]string {
 	shown := func(path string) bool {
 		return slices.ContainsFunc(roots, func(r Root) bool { return contains(r.Path, path) })
 	}
@@ -16,8 +20,8 @@ func nameAliases(mounts []mountPoint, roots []Root) [][]string {
 		places = append(places, r.Path)
 	}
 	for _, m := range mounts {
-		if shown(m.at) {
-			places = append(places, m.at)
+		if shown(m.At) {
+			places = append(places, m.At)
 		}
 	}
 	slices.Sort(places)

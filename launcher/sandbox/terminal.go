@@ -80,11 +80,11 @@ func GatherTerminal(t *Terminal) (*Facts, error) {
 // denyOtherNames hides what is hidden also where else it is mounted: a terminal sees all
 // of the host. Of a name that leads to something else by now, nothing is taken away.
 func (f *Facts) denyOtherNames() {
-	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
+	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return // a system without binds
 	}
-	mounts := readMounts(string(mountinfo))
+	mounts := readMounts(string(table))
 	for _, d := range slices.Clone(f.Denials) {
 		names, parts := otherNames(mounts, d.Path)
 		for i, other := range append(names, parts...) {
