@@ -11,7 +11,7 @@ import (
 // for a while, and most of what it takes to find one is to be told again what was true a
 // moment ago: where the caller is, what its path leads to, where that lies.
 //
-// One call looks whether the path still leads to the very directory that is held open
+// A call or two look whether the path still leads to the very directory that is held open
 // here: the same on the same mount, so nothing was put in its place. Where it lies is what was
 // read then. It can have moved since by a call that came to us, which makes all that is
 // known worthless (see Broker.moved), or by somebody outside, who is noticed by the time that
